@@ -1,0 +1,1 @@
+"""Umbel: a distributed task queue."""
