@@ -1,0 +1,344 @@
+"""The settings of an application: one typed value per known name.
+
+`settings_table` lists them, `settings_kinds` checks their values. Nothing here looks at the
+environment or at files; `from_environment` is handed what it reads.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import tzinfo
+from typing import Literal
+
+from umbel.exceptions import ImproperlyConfigured, LaterSetting, UnknownSetting
+from umbel.settings_kinds import Setting, State, WrongValue
+from umbel.settings_table import CELERY_SETTINGS, UMBEL_SETTINGS, UNDECLARED_CELERY_SETTINGS
+
+__all__ = [
+    "CELERY_SETTINGS",
+    "SETTINGS",
+    "UMBEL_SETTINGS",
+    "UNDECLARED_CELERY_SETTINGS",
+    "Setting",
+    "Settings",
+    "State",
+    "censored",
+    "from_environment",
+    "resolve_acks_on_failure",
+    "resolve_acks_on_timeout",
+]
+
+SETTINGS: Mapping[str, Setting] = {
+    setting.name: setting
+    for setting in sorted(
+        (*CELERY_SETTINGS, *UNDECLARED_CELERY_SETTINGS, *UMBEL_SETTINGS), key=lambda s: s.name
+    )
+}
+"""Every known setting by name, in alphabetical order."""
+
+_BY_OLD_NAME = {s.old_name: s for s in CELERY_SETTINGS}
+
+
+class Settings:
+    """One value per known setting, checked when it is set.
+
+    Values are plain attributes. ``conf.x = v``, ``conf["x"] = v`` and ``conf.update(x=v)`` are the
+    same: they raise `UnknownSetting` for a name that doesn't exist and `ImproperlyConfigured` for
+    a value that can't be, and then change nothing; they warn with `LaterSetting`, once per name
+    and object, of what isn't honoured in this release. Deleting a setting brings its default back.
+
+    Seconds are floats and "no limit" is None, whichever way they were given.
+    """
+
+    # The types of what this release honours; everything else is an object to a type checker.
+    accept_content: tuple[str, ...]
+    broker_url: str | None
+    dead_letters_max_age: float
+    dead_letters_max_bytes: int
+    dead_letters_max_count: int
+    enable_utc: bool
+    imports: tuple[str, ...]
+    include: tuple[str, ...]
+    result_backend: str | None
+    result_expires: float | None
+    result_serializer: Literal["json"]
+    task_acks_late: bool
+    task_acks_on_failure: bool | None
+    task_acks_on_failure_or_timeout: bool
+    task_acks_on_timeout: bool | None
+    task_create_missing_queues: bool
+    task_dead_letters: bool
+    task_default_exchange: str | None
+    task_default_priority: int | None
+    task_default_queue: str
+    task_default_routing_key: str | None
+    task_eta_in_broker: bool
+    task_ignore_result: bool
+    task_max_message_size: int
+    task_max_redeliveries: int
+    task_protocol: Literal[2]
+    task_publish_retry: bool
+    task_publish_retry_policy: Mapping[str, object]
+    task_queues: Iterable[object] | Mapping[str, object] | None
+    task_reject_on_worker_lost: bool | None
+    task_repr_maxlevels: int
+    task_retry_on_worker_lost: bool
+    task_routes: Mapping[str, str | Mapping[str, object]] | None
+    task_serializer: Literal["json"]
+    task_soft_time_limit: float | None
+    task_store_errors_even_if_ignored: bool
+    task_time_limit: float | None
+    task_track_started: bool
+    task_unknown_wait: float
+    timezone: str | tzinfo | None
+    worker_concurrency: int | None
+    worker_deduplicate_successful_tasks: bool
+    worker_enable_soft_shutdown_on_idle: bool
+    worker_hijack_root_logger: bool
+    worker_lease_time: float
+    worker_log_color: bool | None
+    worker_log_datefmt: str | None
+    worker_log_format: str
+    worker_max_tasks_per_child: int | None
+    worker_pool: Literal["prefork", "solo"]
+    worker_prefetch_multiplier: int | None
+    worker_proc_alive_timeout: float
+    worker_redirect_stdouts: bool
+    worker_redirect_stdouts_level: str | int
+    worker_soft_shutdown_timeout: float
+    worker_task_log_datefmt: str | None
+    worker_task_log_format: str
+
+    _warned: set[str]
+
+    def __init__(self) -> None:
+        values = self.__dict__
+        values["_warned"] = set()
+        for name, setting in SETTINGS.items():
+            values[name] = _default_of(setting)
+
+    def update(
+        self,
+        changes: Mapping[str, object] | Iterable[tuple[str, object]] | None = None,
+        /,
+        **more: object,
+    ) -> None:
+        """Set all of these, or none where one of them can't be."""
+        self._change({**dict(changes or ()), **more})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._change({name: value})
+
+    def __setitem__(self, name: str, value: object) -> None:
+        self._change({name: value})
+
+    def __delattr__(self, name: str) -> None:
+        self.__dict__[name] = _default_of(self.describe(name))
+
+    def __getattr__(self, name: str) -> object:
+        # Only names that aren't in __dict__ come here. Underscored ones are asked for by copy
+        # and pickle before there is anything to compare them with.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise _unknown(name)
+
+    def __getitem__(self, name: str) -> object:
+        return self.__dict__[self.describe(name).name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in SETTINGS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SETTINGS)
+
+    def __len__(self) -> int:
+        return len(SETTINGS)
+
+    def __repr__(self) -> str:
+        return f"<Settings {self.table()!r}>"
+
+    def describe(self, name: str) -> Setting:
+        """What is known of the setting `name`; raises `UnknownSetting`."""
+        try:
+            return SETTINGS[name]
+        except (KeyError, TypeError):
+            raise _unknown(name) from None
+
+    def non_defaults(self) -> dict[str, object]:
+        """The settings that differ from their defaults, by name; secrets are in clear."""
+        return {
+            name: self.__dict__[name]
+            for name, setting in SETTINGS.items()
+            if self.__dict__[name] != setting.default
+        }
+
+    def table(self, with_defaults: bool = False) -> dict[str, object]:
+        """The settings to show to people, by name, with passwords made unreadable.
+
+        `with_defaults` adds those that weren't changed.
+        """
+        shown = {name: self.__dict__[name] for name in SETTINGS}
+        return {
+            name: censored(name, value)
+            for name, value in (shown if with_defaults else self.non_defaults()).items()
+        }
+
+    def _change(self, changes: Mapping[str, object]) -> None:
+        accepted = {name: _accept(self.describe(name), value) for name, value in changes.items()}
+        for name in accepted:
+            setting = SETTINGS[name]
+            if setting.warns and name not in self._warned:
+                # Third frame: whoever called update or assigned.
+                warnings.warn(_without_effect(setting), LaterSetting, stacklevel=3)
+                self._warned.add(name)
+        self.__dict__.update(accepted)
+
+
+def resolve_acks_on_failure(
+    settings: Settings, own: bool | None = None, own_for_both: bool | None = None
+) -> bool:
+    """Whether a late task that failed is acknowledged.
+
+    The first that isn't None of: the task's own, the setting, the task's own
+    `acks_on_failure_or_timeout`, the setting of that name.
+    """
+    return _first(
+        own,
+        settings.task_acks_on_failure,
+        own_for_both,
+        otherwise=settings.task_acks_on_failure_or_timeout,
+    )
+
+
+def resolve_acks_on_timeout(
+    settings: Settings, own: bool | None = None, own_for_both: bool | None = None
+) -> bool:
+    """Whether a late task that met its hard limit is acknowledged; order as for failures."""
+    return _first(
+        own,
+        settings.task_acks_on_timeout,
+        own_for_both,
+        otherwise=settings.task_acks_on_failure_or_timeout,
+    )
+
+
+def _first(*values: bool | None, otherwise: bool) -> bool:
+    return next((value for value in values if value is not None), otherwise)
+
+
+_CELERY_VARIABLES = {
+    "CELERY_BROKER_URL": "broker_url",
+    "CELERY_BROKER_READ_URL": "broker_read_url",
+    "CELERY_BROKER_WRITE_URL": "broker_write_url",
+    "CELERY_RESULT_BACKEND": "result_backend",
+}
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, object]:
+    """The settings that environment variables give, by name.
+
+    ``UMBEL_<NAME>`` in upper case for each setting that one word can carry, and the four names
+    that Celery reads; Umbel's win, an empty variable is none. Raises `ImproperlyConfigured`.
+    """
+    found: dict[str, object] = {}
+    for variable, name in _CELERY_VARIABLES.items():
+        if text := environ.get(variable):
+            found[name] = _parse(variable, SETTINGS[name], text)
+    for name, setting in SETTINGS.items():
+        variable = f"UMBEL_{name.upper()}"
+        if setting.kind.parse is not None and (text := environ.get(variable)):
+            found[name] = _parse(variable, setting, text)
+    return found
+
+
+def _parse(variable: str, setting: Setting, text: str) -> object:
+    assert setting.kind.parse is not None
+    try:
+        return setting.kind.accept(setting.kind.parse(text))
+    except ValueError as error:
+        hint = str(error) if isinstance(error, WrongValue) else ""
+        raise _wrong(f"environment variable {variable}", setting, text, hint) from None
+
+
+def _accept(setting: Setting, value: object) -> object:
+    try:
+        accepted = setting.kind.accept(value)
+    except WrongValue as error:
+        raise _wrong(f"setting {setting.name!r}", setting, value, str(error)) from None
+    if setting.refused and accepted != setting.default:
+        raise ImproperlyConfigured(
+            f"setting {setting.name!r} can't be {_shown(setting.name, accepted)}: "
+            f"{setting.sentence}"
+        )
+    return accepted
+
+
+def _wrong(what: str, setting: Setting, value: object, hint: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(
+        f"{what} can't be {_shown(setting.name, value)}: expected {setting.type}"
+        + (f"; {hint}" if hint else "")
+    )
+
+
+def _shown(name: str, value: object) -> str:
+    text = repr(censored(name, value))
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _without_effect(setting: Setting) -> str:
+    when = "yet" if setting.state is State.LATER else "and never will"
+    return f"setting {setting.name!r} has no effect {when}: {setting.sentence}"
+
+
+def _default_of(setting: Setting) -> object:
+    # A dict of one's own, since people write conf.beat_schedule["x"] = …
+    return dict(setting.default) if isinstance(setting.default, Mapping) else setting.default
+
+
+def _unknown(name: object) -> UnknownSetting:
+    if not isinstance(name, str):
+        return UnknownSetting(f"setting {name!r} doesn't exist: the name of a setting is a str")
+    if (modern := _BY_OLD_NAME.get(name)) is not None:
+        return UnknownSetting(
+            f"setting {name!r} is the old name of {modern.name!r}; write {modern.name}"
+        )
+    plain = name.lower()
+    for candidate in (plain, plain.removeprefix("celery_"), plain.removeprefix("umbel_")):
+        if candidate in SETTINGS:
+            return UnknownSetting(f"setting {name!r} doesn't exist; write {candidate!r}")
+    from difflib import get_close_matches  # only a mistake pays for its import
+
+    plain = plain.removeprefix("celery_")
+    near = get_close_matches(plain, SETTINGS, cutoff=0.8) or get_close_matches(plain, SETTINGS)
+    question = (
+        f"did you mean {' or '.join(map(repr, near))}?"
+        if near
+        else "`umbel settings` lists those that do"
+    )
+    return UnknownSetting(f"setting {name!r} doesn't exist; {question}")
+
+
+_SECRET_NAME = re.compile(
+    r"password|passwd|secret|token|credential|(?:access|api|private)_?key", re.I
+)
+_SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:password|passwd|secret|token|sig)=)[^&;\s]+")
+# Greedy to the last @, so that a password with a raw @ or / in it doesn't show its tail.
+_SECRET_IN_URL = re.compile(r"(://[^:/?#\s]*:).*@")
+_STARS = "********"
+
+
+def censored(name: str, value: object) -> object:
+    """`value` with stars for passwords: of secret settings, in URLs, in dicts and lists."""
+    if _SECRET_NAME.search(name) and isinstance(value, (str, bytes)) and value:
+        return _STARS
+    if isinstance(value, str):
+        return _SECRET_IN_URL.sub(rf"\1{_STARS}@", _SECRET_IN_QUERY.sub(rf"\1{_STARS}", value))
+    if isinstance(value, Mapping):
+        return {key: censored(str(key), part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [censored(name, part) for part in value]
+    if isinstance(value, tuple):
+        return tuple(censored(name, part) for part in value)
+    return value
