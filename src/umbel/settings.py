@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Literal
 
@@ -85,7 +85,7 @@ class Settings:
     task_reject_on_worker_lost: bool | None
     task_repr_maxlevels: int
     task_retry_on_worker_lost: bool
-    task_routes: Mapping[str, str | Mapping[str, object]] | None
+    task_routes: Mapping[object, object] | Sequence[object] | None
     task_serializer: Literal["json"]
     task_soft_time_limit: float | None
     task_store_errors_even_if_ignored: bool

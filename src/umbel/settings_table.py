@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from math import inf
 
 from umbel.settings_kinds import (
+    API,
     BOOL,
     CONCURRENCY,
     COUNT,
@@ -48,7 +49,6 @@ from umbel.settings_kinds import (
     optional,
 )
 
-API = "the release that completes Celery's API"
 EVENTS = "the release that brings events and remote control"
 LIMITS = "the release that brings rate limits"
 RABBITMQ = "the release that brings RabbitMQ"
