@@ -112,10 +112,12 @@ class Settings:
     worker_task_log_format: str
 
     _warned: set[str]
+    _version: int
 
     def __init__(self) -> None:
         values = self.__dict__
         values["_warned"] = set()
+        values["_version"] = 0
         for name, setting in SETTINGS.items():
             values[name] = _default_of(setting)
 
@@ -136,6 +138,7 @@ class Settings:
 
     def __delattr__(self, name: str) -> None:
         self.__dict__[name] = _default_of(self.describe(name))
+        self.__dict__["_version"] += 1
 
     def __getattr__(self, name: str) -> object:
         # Only names that aren't in __dict__ come here. Underscored ones are asked for by copy
@@ -158,6 +161,11 @@ class Settings:
 
     def __repr__(self) -> str:
         return f"<Settings {self.table()!r}>"
+
+    @property
+    def version(self) -> int:
+        """Rises with every change, so that what was worked out from settings can be kept."""
+        return self._version
 
     def describe(self, name: str) -> Setting:
         """What is known of the setting `name`; raises `UnknownSetting`."""
@@ -194,6 +202,7 @@ class Settings:
                 warnings.warn(_without_effect(setting), LaterSetting, stacklevel=3)
                 self._warned.add(name)
         self.__dict__.update(accepted)
+        self.__dict__["_version"] += 1
 
 
 def resolve_acks_on_failure(
