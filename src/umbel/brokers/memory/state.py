@@ -1,0 +1,383 @@
+"""What ``memory://`` keeps: one state per name, shared by all drivers of this process.
+
+::
+
+    MemoryState ─► queues: name ─► Queue   three heaps (ready, due, lost) and the dead letters
+                ─► runs: id ─► Run ─► Owner ─► leases: number ─► Item
+                ─► results, revocation log, subscribers
+
+An item is in exactly one heap or under exactly one lease. Every method here is called with
+`MemoryState.lock` held, which makes each operation of the driver one step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from queue import SimpleQueue
+from typing import Final
+
+from msgspec.structs import replace
+
+from umbel.message import Dead, How, Loss, Lost, Message, Posting, Result, Settlement, Unreadable
+from umbel.ports import BrokerOptions, DeadLetter, Revocation, Turn
+from umbel.states import SUCCESS
+
+FIRST: Final = -10
+"""The rank before priority 9's: what was revoked while it waited."""
+
+REVOCATION_KEPT: Final = 3 * 3600.0
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A message and what is counted beside it; `(rank, seq)` is its place in its queue."""
+
+    message: Message | Unreadable
+    queue: Queue
+    priority: int
+    rank: int
+    seq: int
+    redeliveries: int = 0
+    redelivered: bool = False
+    unknown_since_at: float | None = None
+    lost: Lost | None = None
+    history: tuple[tuple[float, str], ...] = ()
+
+
+Place = tuple[float, int, Item]
+"""An entry of a heap: rank (in `Queue.due` the due time), a number of its own, the item."""
+
+
+@dataclass(slots=True, frozen=True)
+class Grave:
+    """A dead letter with its order of arrival and its size in bytes."""
+
+    seq: int
+    letter: DeadLetter
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    name: str
+    ready: list[Place] = field(default_factory=list)
+    due: list[Place] = field(default_factory=list)
+    lost: list[Place] = field(default_factory=list)
+    dead: deque[Grave] = field(default_factory=deque)
+    dead_bytes: int = 0
+
+    def drop(self, grave: Grave) -> None:
+        """Forget the oldest dead letter, which is `grave`."""
+        self.dead.popleft()
+        self.dead_bytes -= grave.size
+
+    def delete_dead(self, task_ids: frozenset[str] | None) -> int:
+        """Forget the dead letters of these ids, or (None) all; how many there were."""
+        kept = [] if task_ids is None else [g for g in self.dead if g.letter.id not in task_ids]
+        deleted = len(self.dead) - len(kept)
+        self.dead = deque(kept)
+        self.dead_bytes = sum(grave.size for grave in kept)
+        return deleted
+
+    def retain(self, options: BrokerOptions, now: float) -> None:
+        """Keep what count, age and bytes allow; the newest is kept however large it is."""
+        while self.dead and self.dead[0].letter.died_at < now - options.dead_max_age:
+            self.drop(self.dead[0])
+        while len(self.dead) > 1 and self.dead_bytes > options.dead_max_bytes:
+            self.drop(self.dead[0])
+        while len(self.dead) > options.dead_max_count:
+            self.drop(self.dead[0])
+
+
+@dataclass(slots=True, eq=False)
+class Owner:
+    name: str
+    run: Run
+    number: int = -1
+    reply: Turn = field(default_factory=Turn)
+    begun: int = 0
+    last: int = 0
+    leases: dict[int, Item] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    id: str
+    info: bytes
+    seen_at: float
+    owners: dict[str, Owner] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+
+Listener = SimpleQueue[tuple[str, bytes] | None]
+
+
+class MemoryState:
+    """Everything that the drivers of one name share."""
+
+    def __init__(self) -> None:
+        # Re-entrant, so that `interrupt` may be called from a signal handler.
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.stored = threading.Condition(self.lock)
+        self.waiters = 0
+        self.seq = 0
+        self.queues: dict[str, Queue] = {}
+        self.runs: dict[str, Run] = {}
+        self.owners: dict[str, Owner] = {}
+        self.gone: set[str] = set()
+        self.last_beat_at: float | None = None
+        self.version = 0
+        self.log: list[tuple[int, float, Revocation]] = []
+        self.listeners: dict[str, list[Listener]] = {}
+        self.results: dict[str, Result] = {}
+
+    # Messages
+
+    def unroutable(self, posting: Posting) -> str | None:
+        """Why no queue would take the posting; None where one does."""
+        if not posting.exchange and posting.routing_key in self.queues:
+            return None
+        known = ", ".join(repr(name) for name in sorted(self.queues)) or "none"
+        target = f"queue {posting.routing_key!r}"
+        if posting.exchange:
+            target = f"exchange {posting.exchange!r} (routing key {posting.routing_key!r})"
+        return (
+            f"{target} isn't declared in this broker; declared queues: {known}. "
+            "Declare it, or send to one of these."
+        )
+
+    def store(self, posting: Posting, now: float) -> None:
+        """Keep a posting that is routable."""
+        self.seq += 1
+        queue = self.queues[posting.routing_key]
+        rank = -posting.priority
+        item = Item(posting.message, queue, posting.priority, rank, self.seq)
+        due_at = posting.due_at
+        if due_at is None or due_at <= now:
+            heappush(queue.ready, (rank, self.seq, item))
+        else:
+            heappush(queue.due, (due_at, self.seq, item))
+        if self.waiters:
+            self.changed.notify_all()
+
+    def put_back(self, item: Item, due_at: float | None = None) -> None:
+        """To its old place, or until `due_at`; what awaits burial goes on awaiting it."""
+        if item.lost is not None:
+            heappush(item.queue.lost, (item.rank, item.seq, item))
+        elif due_at is not None:
+            heappush(item.queue.due, (due_at, item.seq, item))
+        else:
+            heappush(item.queue.ready, (item.rank, item.seq, item))
+        if self.waiters:
+            self.changed.notify_all()
+
+    def set_aside(self, item: Item, lost: Lost) -> None:
+        """For burial. A burier that died does not replace what killed the task."""
+        if item.lost is None:
+            item.lost = lost
+        self.put_back(item)
+
+    def ripen(self, queue: Queue, now: float) -> None:
+        """Move what has fallen due to the back of the queue, in the order of due times."""
+        due = queue.due
+        while due and due[0][0] <= now:
+            item = heappop(due)[2]
+            self.seq += 1
+            item.seq = self.seq
+            heappush(queue.ready, (item.rank, item.seq, item))
+
+    def items(self) -> Iterator[Item]:
+        """Every message that is neither settled nor dead."""
+        for queue in self.queues.values():
+            for heap in (queue.ready, queue.due, queue.lost):
+                for place in heap:
+                    yield place[2]
+        for owner in self.owners.values():
+            yield from owner.leases.values()
+
+    def expedite(self, queue: Queue, task_ids: frozenset[str]) -> set[str]:
+        """Put what waits or is due later under these ids first in the queue; the ids found."""
+        found: set[str] = set()
+        for heap in (queue.ready, queue.due):
+            moved = [place[2] for place in heap if task_id(place[2].message) in task_ids]
+            if not moved:
+                continue
+            heap[:] = [place for place in heap if task_id(place[2].message) not in task_ids]
+            heapify(heap)
+            for item in moved:
+                item.rank = FIRST
+                found.add(task_id(item.message))
+                self.put_back(item)
+        return found
+
+    # Settling
+
+    def settle(
+        self, owner: Owner, settlement: Settlement, options: BrokerOptions, now: float
+    ) -> str | None:
+        """Apply to a lease that `owner` holds; why not, where a follow-up is unroutable."""
+        for posting in settlement.follow_ups:
+            if (reason := self.unroutable(posting)) is not None:
+                return reason
+        item = owner.leases.pop(settlement.lease)
+        for posting in settlement.follow_ups:
+            self.store(posting, now)
+        if settlement.result is not None:
+            self.keep(settlement.result, now)
+        if settlement.how is How.REQUEUE:
+            self._requeue(item, settlement, now)
+        elif settlement.how is How.RELEASE:
+            self._release(item, settlement, now)
+        elif settlement.dead is not None:
+            self._bury(item, settlement.dead, now)
+            item.queue.retain(options, now)
+        return None
+
+    def _requeue(self, item: Item, settlement: Settlement, now: float) -> None:
+        self.seq += 1
+        item.seq = self.seq
+        item.rank = -item.priority
+        item.redeliveries += 1
+        item.redelivered = True
+        item.lost = None
+        item.history += ((now, settlement.note or "delivered again"),)
+        self.put_back(item, now + settlement.delay if settlement.delay > 0 else None)
+
+    def _release(self, item: Item, settlement: Settlement, now: float) -> None:
+        if settlement.redelivered:
+            item.redelivered = True
+            # A burial that decides "run it again, uncounted" ends here. A burial that is only
+            # given back doesn't say `redelivered`, and stays one.
+            item.lost = None
+        if settlement.unknown and item.unknown_since_at is None:
+            item.unknown_since_at = now
+        self.put_back(item, now + settlement.delay if settlement.delay > 0 else None)
+
+    def _bury(self, item: Item, dead: Dead, now: float) -> None:
+        self.seq += 1
+        letter = DeadLetter(
+            id=task_id(item.message),
+            queue=item.queue.name,
+            message=item.message,
+            reason=dead.reason,
+            error=dead.error,
+            died_at=now,
+            redeliveries=item.redeliveries,
+            history=(*item.history, (now, dead.reason)),
+        )
+        grave = Grave(self.seq, letter, size(item.message))
+        item.queue.dead.append(grave)
+        item.queue.dead_bytes += grave.size
+
+    def keep(self, result: Result, now: float) -> None:
+        """Store a result, unless a SUCCESS is there that has not expired."""
+        old = self.results.get(result.task_id)
+        if old is None or old.state != SUCCESS or expired(old, now):
+            self.results[result.task_id] = result
+            self.stored.notify_all()
+
+    # Ends of owners and runs
+
+    def end_owner(self, owner: Owner, running: frozenset[int], lost: Lost) -> int:
+        """Set `running` aside, put the rest back; how many there were."""
+        del self.owners[owner.name]
+        del owner.run.owners[owner.name]
+        owner.run.gone.add(owner.name)
+        for lease, item in owner.leases.items():
+            item.redelivered = True
+            if lease in running:
+                self.set_aside(item, lost)
+            else:
+                self.put_back(item)
+        return len(owner.leases)
+
+    def end_run(self, run: Run, detail: str) -> int:
+        """End a run that can't say any more what was running: what was begun counts as that."""
+        lost = Lost(Loss.WORKER, detail, run.info)
+        del self.runs[run.id]
+        self.gone.add(run.id)
+        return sum(
+            self.end_owner(owner, frozenset(n for n in owner.leases if n <= owner.begun), lost)
+            for owner in list(run.owners.values())
+        )
+
+    def reclaim(self, run: Run, options: BrokerOptions, now: float) -> int:
+        """Renew `run` and end the dead ones; how many deliveries those held."""
+        last = self.last_beat_at
+        if last is None or now < last or now - last > 2 * options.heartbeat:
+            for other in self.runs.values():
+                other.seen_at = now
+        self.last_beat_at = run.seen_at = now
+        dead = [other for other in self.runs.values() if now - other.seen_at > options.lease_time]
+        return sum(
+            self.end_run(
+                other,
+                f"worker run {other.id} gave no sign of life for {now - other.seen_at:.0f} s",
+            )
+            for other in dead
+        )
+
+    def prune(self, options: BrokerOptions, now: float) -> None:
+        """Drop dead letters and revocations whose time is over."""
+        for queue in self.queues.values():
+            queue.retain(options, now)
+        if self.log and self.log[0][1] < now - REVOCATION_KEPT:
+            present = {task_id(item.message) for item in self.items()}
+            self.log = [
+                entry
+                for entry in self.log
+                if entry[1] >= now - REVOCATION_KEPT or entry[2].task_id in present
+            ]
+
+    def unrevoke(self, task_ids: frozenset[str]) -> None:
+        """Take ids out of the log. The version rises, so that readers of it read again."""
+        left = [entry for entry in self.log if entry[2].task_id not in task_ids]
+        if len(left) < len(self.log):
+            self.log = left
+            self.version += 1
+
+
+def fill(lost: Lost | None, default: str, info: bytes) -> Lost:
+    """`lost` with the dead run's info; where there is none, a dead process with `default`."""
+    if lost is None:
+        return Lost(Loss.PROCESS, default, info)
+    return replace(lost, info=info)
+
+
+def task_id(message: Message | Unreadable) -> str:
+    return message.id if isinstance(message, Message) else ""
+
+
+def size(message: Message | Unreadable) -> int:
+    """Bytes that a dead letter counts with."""
+    if isinstance(message, Unreadable):
+        return len(message.raw)
+    return len(message.body) + len(repr(message.headers)) + len(repr(message.properties))
+
+
+def expired(result: Result, now: float) -> bool:
+    return result.expires_at is not None and result.expires_at <= now
+
+
+_registry: dict[str, MemoryState] = {}
+_registry_lock = threading.Lock()
+
+
+def shared(name: str) -> MemoryState:
+    """The state of this name, made when it is first asked for."""
+    with _registry_lock:
+        return _registry.setdefault(name, MemoryState())
+
+
+def reset(name: str | None = None) -> None:
+    """Forget the state of one name, or (None) all. Drivers that are open keep what they had."""
+    with _registry_lock:
+        if name is None:
+            _registry.clear()
+        else:
+            _registry.pop(name, None)

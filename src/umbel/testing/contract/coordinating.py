@@ -1,0 +1,115 @@
+"""Contract of the coordinator: the log of revocations."""
+
+from __future__ import annotations
+
+from umbel.ports import Delayed, Ready, Revocation
+from umbel.testing.contract.rig import QUEUE, DriverSuite, Rig, ids, posting
+
+HOUR = 3600.0
+
+
+class CoordinatorContract(DriverSuite):
+    def test_the_log_is_empty_at_first(self, rig: Rig) -> None:
+        version, entries = rig.driver.revoked(0)
+        assert entries == ()
+        assert rig.driver.revoked(version) == (version, ())
+
+    def test_entries_come_oldest_first_and_only_those_since(self, rig: Rig) -> None:
+        one, two = Revocation("a"), Revocation("b", terminate=True, signal="SIGKILL")
+        rig.driver.revoke([one])
+        version, entries = rig.driver.revoked(0)
+        assert entries == (one,)
+        rig.driver.revoke([two, Revocation("c")])
+        newer, since = rig.driver.revoked(version)
+        assert since == (two, Revocation("c"))
+        assert newer > version
+        assert rig.driver.revoked(0) == (newer, (one, two, Revocation("c")))
+        assert rig.driver.revoked(newer) == (newer, ())
+
+    def test_an_id_revoked_again_is_seen_by_those_who_read_the_first(self, rig: Rig) -> None:
+        rig.driver.revoke([Revocation("a")])
+        version, _ = rig.driver.revoked(0)
+        rig.driver.revoke([Revocation("a", terminate=True)])
+        assert rig.driver.revoked(version)[1] == (Revocation("a", terminate=True),)
+
+    def test_turns_and_beats_give_the_version(self, rig: Rig) -> None:
+        hand = rig.hand()
+        before = hand.turn().revocations
+        assert before == rig.driver.beat("run").revocations == rig.driver.revoked(0)[0]
+        rig.another().revoke([Revocation("a")])
+        after = hand.turn().revocations
+        assert after > before
+        assert after == rig.driver.beat("run").revocations == rig.driver.revoked(0)[0]
+
+    def test_what_waits_is_found_and_comes_first(self, rig: Rig) -> None:
+        rig.publish("a", "b", "c")
+        rig.publish("urgent", priority=9)
+        assert rig.driver.revoke([Revocation("c"), Revocation("nobody")]) == {"c"}
+        assert rig.driver.find("c") == (Ready(QUEUE, 0),)
+        assert ids(rig.hand().take()) == ["c", "urgent", "a", "b"]
+
+    def test_what_is_due_later_is_found_and_comes_first(self, rig: Rig) -> None:
+        rig.publish("a")
+        rig.publish("later", due_at=rig.now + 1000)
+        assert rig.driver.revoke([Revocation("later")]) == {"later"}
+        assert ids(rig.hand().take()) == ["later", "a"]
+
+    def test_what_is_leased_is_not_found_and_stays(self, rig: Rig) -> None:
+        rig.publish("a")
+        hand = rig.hand()
+        delivery = hand.take_one()
+        assert rig.driver.revoke([Revocation("a", terminate=True)]) == frozenset()
+        assert hand.held == {delivery.lease}
+
+    def test_what_was_moved_forward_is_handed_out_once(self, rig: Rig) -> None:
+        rig.publish("a", "b")
+        rig.driver.revoke([Revocation("b")])
+        rig.driver.revoke([Revocation("b")])
+        assert rig.drain(QUEUE) == ["b", "a"]
+
+    def test_an_entry_is_kept_three_hours(self, rig: Rig) -> None:
+        rig.driver.enlist("run", None, b"")
+        rig.driver.revoke([Revocation("a")])
+        rig.manual.advance(3 * HOUR - 60)
+        rig.driver.beat("run")
+        assert rig.driver.revoked(0)[1] == (Revocation("a"),)
+        version = rig.driver.revoked(0)[0]
+        rig.manual.advance(120)
+        rig.driver.beat("run")
+        assert rig.driver.revoked(0)[1] == ()
+        assert rig.driver.revoked(0)[0] >= version
+
+    def test_an_entry_is_kept_as_long_as_its_message(self, rig: Rig) -> None:
+        # Published after the revocation, so that it keeps its due time.
+        rig.driver.revoke([Revocation("a"), Revocation("b"), Revocation("c")])
+        rig.publish("a", due_at=rig.now + 10 * HOUR)
+        rig.publish("b")
+        hand = rig.hand()
+        hand.take_one()
+        rig.manual.advance(9 * HOUR)
+        rig.driver.beat("run")
+        assert rig.driver.revoked(0)[1] == (Revocation("a"), Revocation("b"))
+        assert rig.driver.find("a") == (Delayed(QUEUE, rig.now + HOUR),)
+
+    def test_the_log_outlives_every_run(self, rig: Rig) -> None:
+        rig.hand()
+        rig.driver.revoke([Revocation("a")])
+        rig.driver.leave("run")
+        assert rig.another().revoked(0)[1] == (Revocation("a"),)
+
+    def test_unrevoke_takes_ids_out_and_raises_the_version(self, rig: Rig) -> None:
+        # A worker that keeps what it has read must learn that it is to read again.
+        rig.driver.revoke([Revocation("a"), Revocation("b"), Revocation("a", terminate=True)])
+        version = rig.driver.revoked(0)[0]
+        rig.driver.unrevoke(["a", "nobody"])
+        newer, entries = rig.driver.revoked(0)
+        assert entries == (Revocation("b"),)
+        assert newer > version
+
+    def test_requeueing_a_dead_letter_takes_its_id_out(self, rig: Rig) -> None:
+        rig.publish("a")
+        hand = rig.hand()
+        hand.bury_as_dead(hand.take_one())
+        rig.driver.revoke([Revocation("a"), Revocation("b")])
+        assert rig.driver.dead_requeue("a", posting("a"))
+        assert rig.driver.revoked(0)[1] == (Revocation("b"),)
