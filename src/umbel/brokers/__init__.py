@@ -1,0 +1,1 @@
+"""The brokers, one driver a module or folder; none knows another."""

@@ -1,0 +1,292 @@
+"""One file, opened by one process: connections, transactions, patience and errors.
+
+Several threads share one guarded connection. It is closed before a fork and opened again when
+it is next used, in parent and child alike: SQLite's locks don't survive a fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from importlib import resources
+from typing import Final, Literal
+
+from umbel.brokers.sqlite import errors
+from umbel.exceptions import OperationalError
+
+Synchronous = Literal["normal", "full"]
+
+SCHEMA_VERSION: Final = 1
+PATIENCE: Final = 10.0
+"""Seconds of waiting for another process's write before giving up."""
+_PAUSE: Final = (0.0002, 0.002)
+_WAL_BYTES: Final = 32 * 2**20
+_WAL_EVERY: Final = 64
+
+_SCHEMA: Final = resources.files(__package__).joinpath("schema.sql").read_text()
+_PRAGMAS: Final = (
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA cache_size = -4000",
+    "PRAGMA wal_autocheckpoint = 2000",
+    f"PRAGMA journal_size_limit = {_WAL_BYTES}",
+)
+_SNAPSHOT: Final = "SELECT 1 FROM queue LIMIT 1"
+_HAS_OTHER_TABLES: Final = "SELECT 1 FROM sqlite_master LIMIT 1"
+
+
+class Database:
+    """The file at `path`, for one process; thread-safe.
+
+    `unavailable` is the exception class that every failure of SQLite becomes.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        unavailable: type[OperationalError],
+        synchronous: Synchronous = "normal",
+    ) -> None:
+        self.path = os.path.realpath(path)
+        self.queue_ids: dict[str, int] = {}
+        """Queue ids by name, as far as this process has met them."""
+        self.declared: set[str] = set()
+        """Queues that this process declared; made again in a file that was deleted."""
+        self._unavailable = unavailable
+        self._synchronous = synchronous
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self._pid = os.getpid()
+        self._inside = False
+        self._is_open = False
+        self._writes = 0
+        self._trace: errors.Trace | None = None
+        _databases.add(self)
+
+    def open(self) -> None:
+        """Connect, and create the file or its tables where they are missing."""
+        self._is_open = True
+        with self._guarded():
+            self._connected()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._is_open = False
+        with self._lock:
+            self._drop()
+
+    def set_trace(self, trace: errors.Trace | None) -> None:
+        """Call `trace` with the text of each statement before it runs."""
+        self._trace = trace
+        with self._lock:
+            if self._connection is not None:
+                self._connection.set_trace_callback(trace)
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the file's one write lock; all of the body or nothing."""
+        with self._guarded():
+            connection = self._begin("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                _roll_back(connection)
+                raise
+            self._bound_wal(connection)
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A view of the file at one moment; blocks nobody and takes no lock."""
+        with self._guarded():
+            connection = self._begin("BEGIN", _SNAPSHOT)
+            try:
+                yield connection
+            finally:
+                _roll_back(connection)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """This thread alone, and no exception of SQLite's beyond this point."""
+        if self._pid != os.getpid():
+            self._after_fork()
+        with self._lock:
+            if self._inside:  # from a signal handler that interrupted this very thread
+                raise self._unavailable(
+                    f"{self.path} is in use by the code that this call interrupted; "
+                    "repeat the call outside of the signal handler"
+                )
+            self._inside = True
+            try:
+                yield
+            except sqlite3.Error as error:
+                if errors.is_about_the_file(error):
+                    self._drop()
+                raise self._unavailable(errors.sentence(error, self.path)) from error
+            finally:
+                self._inside = False
+
+    def _begin(self, *statements: str) -> sqlite3.Connection:
+        """Start a transaction, waiting for others' writes."""
+        give_up_at = time.monotonic() + PATIENCE
+        while True:
+            connection = self._connected()
+            try:
+                for statement in statements:
+                    connection.execute(statement)
+                return connection
+            except sqlite3.OperationalError as error:
+                _roll_back(connection)
+                if not errors.is_busy(error) or time.monotonic() > give_up_at:
+                    raise
+            time.sleep(random.uniform(*_PAUSE))
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is not None and not self._is_same_file():
+            self._drop()
+            raise self._unavailable(errors.gone(self.path))
+        if self._connection is None:
+            if not self._is_open:
+                raise self._unavailable(f"{self.path} is closed; call open() first")
+            self._connect()
+        assert self._connection is not None
+        if self._connection.in_transaction:  # an asynchronous exception left it so
+            _roll_back(self._connection)
+        return self._connection
+
+    def _is_same_file(self) -> bool:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._identity
+
+    def _connect(self) -> None:
+        errors.check_place(self.path, self._unavailable)
+        give_up_at = time.monotonic() + PATIENCE
+        while True:
+            connection = sqlite3.connect(
+                self.path,
+                timeout=0,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+            )
+            try:
+                self._prepare(connection)
+                break
+            except BaseException as error:
+                connection.close()
+                if not errors.is_busy(error) or time.monotonic() > give_up_at:
+                    raise
+            time.sleep(random.uniform(*_PAUSE))
+        found = os.stat(self.path)
+        self._identity = (found.st_dev, found.st_ino)
+        self._connection = connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Settings of the connection; tables, where the file is new."""
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        for pragma in _PRAGMAS:
+            connection.execute(pragma)
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise self._unavailable(errors.newer(self.path, version, SCHEMA_VERSION))
+        if version < SCHEMA_VERSION:
+            if version == 0 and connection.execute(_HAS_OTHER_TABLES).fetchone():
+                raise self._unavailable(errors.foreign(self.path))
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {_SCHEMA}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
+        if self.declared:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(
+                "INSERT OR IGNORE INTO queue (name) VALUES (?)", [(q,) for q in self.declared]
+            )
+            connection.execute("COMMIT")
+        connection.set_trace_callback(self._trace)
+
+    def _bound_wal(self, connection: sqlite3.Connection) -> None:
+        """Start the log file anew where readers and writers kept SQLite from doing so."""
+        self._writes += 1
+        if self._writes % _WAL_EVERY:
+            return
+        try:
+            size = os.stat(self.path + "-wal").st_size
+        except OSError:
+            return
+        if size > _WAL_BYTES:
+            connection.execute("PRAGMA busy_timeout = 200")
+            with contextlib.suppress(sqlite3.OperationalError):
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute("PRAGMA busy_timeout = 0")
+
+    def _drop(self) -> None:
+        self.queue_ids = {}
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def _after_fork(self) -> None:
+        """In a child: forget what is the parent's. Closing it would be felt by the parent."""
+        if self._connection is not None:
+            _leaked.append(self._connection)
+            self._connection = None
+        self.queue_ids = {}
+        self._lock = threading.RLock()
+        self._inside = False
+        self._pid = os.getpid()
+
+    def _before_fork(self) -> None:
+        self._lock.acquire()
+        if not self._inside:
+            self._drop()
+
+    def _after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    with contextlib.suppress(sqlite3.Error):
+        if connection.in_transaction:  # SQLite itself rolls back when the disk is full
+            connection.execute("ROLLBACK")
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_leaked: list[sqlite3.Connection] = []
+_held_for_fork: list[Database] = []
+
+
+def _before_fork() -> None:
+    _held_for_fork[:] = list(_databases)
+    for database in _held_for_fork:
+        database._before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for database in _held_for_fork:
+        database._after_fork_in_parent()
+    _held_for_fork.clear()
+
+
+def _after_fork_in_child() -> None:
+    for database in _databases:
+        database._after_fork()
+    _held_for_fork.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -1,0 +1,1 @@
+"""The result stores, one driver a module; none knows another."""

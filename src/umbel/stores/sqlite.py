@@ -1,0 +1,97 @@
+"""``sqlite:///path`` as result store: the table `result` of a broker file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from umbel.brokers.sqlite.connection import Database, Synchronous
+from umbel.brokers.sqlite.doorbell import ANY, Doorbells, result_tag
+from umbel.brokers.sqlite.settling import keep_results
+from umbel.brokers.sqlite.work import Work
+from umbel.clock import SYSTEM, Clock
+from umbel.exceptions import StoreUnavailable
+from umbel.message import Result
+from umbel.states import READY_STATES
+
+_GET: Final = "SELECT task_id, state, meta, expires_at FROM result WHERE task_id = ?"
+_FORGET: Final = "DELETE FROM result WHERE task_id = ?"
+_PRUNE: Final = (
+    "DELETE FROM result WHERE task_id IN"
+    " (SELECT task_id FROM result WHERE expires_at <= ? ORDER BY expires_at LIMIT 1000)"
+)
+_LOOK_AGAIN: Final = 1.0
+
+
+class SqliteStore:
+    """States and values by task id, for the processes of one machine."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock = SYSTEM,
+        synchronous: Synchronous = "normal",
+    ) -> None:
+        self._clock = clock
+        self._database = Database(path, unavailable=StoreUnavailable, synchronous=synchronous)
+        self._bells = Doorbells(self._database.path)
+        self._closed = True
+
+    @property
+    def location(self) -> str:
+        return f"sqlite:{self._database.path}"
+
+    def open(self) -> None:
+        self._database.open()
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        self._bells.close()
+        self._database.close()
+
+    def put(self, results: Sequence[Result]) -> None:
+        with self._database.write() as tx:
+            keep_results(Work(tx, {}, self._clock.wall()), results)
+        self._bells.ring({"r": {result_tag(result.task_id) for result in results}})
+
+    def get(self, task_ids: Sequence[str]) -> list[Result | None]:
+        now = self._clock.wall()
+        with self._database.read() as tx:
+            rows = [tx.execute(_GET, (task_id,)).fetchone() for task_id in task_ids]
+        found = [None if row is None else Result(*row) for row in rows]
+        return [None if result is None or _expired(result, now) else result for result in found]
+
+    def wait(self, task_ids: Sequence[str], timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        before = self.get(task_ids)
+        if timeout <= 0 or any(r is not None and r.state in READY_STATES for r in before):
+            return
+        tag = result_tag(task_ids[0]) if len(task_ids) == 1 else ANY
+        with self._bells.waiting("r", tag) as bell:
+            while not self._closed and self.get(task_ids) == before:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                bell.sleep(min(left, _LOOK_AGAIN))
+
+    def forget(self, task_ids: Sequence[str]) -> None:
+        with self._database.write() as tx:
+            tx.executemany(_FORGET, [(task_id,) for task_id in task_ids])
+
+    def prune(self) -> int:
+        now = self._clock.wall()
+        pruned = 0
+        while True:  # in steps, so that nobody waits long for the write lock
+            with self._database.write() as tx:
+                count = tx.execute(_PRUNE, (now,)).rowcount
+            pruned += count
+            if not count:
+                return pruned
+
+
+def _expired(result: Result, now: float) -> bool:
+    return result.expires_at is not None and result.expires_at <= now
