@@ -1,1 +1,24 @@
-"""Umbel: a distributed task queue."""
+"""Umbel: a distributed task queue with Celery's API and wire format.
+
+::
+
+    from umbel import Umbel
+
+    app = Umbel("tasks", broker="sqlite:///tasks.db")
+
+    @app.task
+    def add(x, y):
+        return x + y
+
+    add.delay(2, 3).get(timeout=10)      # with `umbel -A tasks worker` running
+"""
+
+from umbel.app import Umbel
+from umbel.result import AsyncResult
+from umbel.task import Task
+
+Celery = Umbel
+
+__version__ = "0.1.0"
+
+__all__ = ["AsyncResult", "Celery", "Task", "Umbel", "__version__"]

@@ -1,0 +1,334 @@
+"""The application: its settings, its tasks, and its way to the broker."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, tzinfo
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+
+from umbel.clock import SYSTEM, Clock
+from umbel.connect import BrokerDriver, Connections
+from umbel.dead import DeadLetters
+from umbel.exceptions import DuplicateTaskNameWarning, NotRegistered, TaskRevokedError
+from umbel.message import Result
+from umbel.options import (
+    NOTHING,
+    CallKeywords,
+    Plan,
+    TaskKeywords,
+    TaskOptions,
+    check_call_names,
+    merge_call,
+    merge_task,
+)
+from umbel.ports import ResultStore, Revocation
+from umbel.publish import Publisher, add_children, new_id, time_zone
+from umbel.result import AsyncResult, revocation_payload, set_current
+from umbel.retry import RetryPolicy
+from umbel.routing import DESTINATION, Address, Router
+from umbel.settings import Settings, from_environment
+from umbel.states import READY_STATES, REVOKED
+from umbel.stored import encode_meta
+from umbel.task import Task, checked_id, named_arguments, positional_arguments
+from umbel.why import Why, why
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+CONTROL_CHANNEL = "control"
+
+
+class TaskRegistry(dict[str, Task[..., Any]]):
+    """The tasks of an app by name."""
+
+    def __missing__(self, name: str) -> Task[..., Any]:
+        from difflib import get_close_matches  # only a mistake pays for its import
+
+        near = get_close_matches(str(name), self, n=3)
+        question = (
+            f"did you mean {' or '.join(map(repr, near))}?"
+            if near
+            else "import the module that defines it, or name it in include="
+        )
+        raise NotRegistered(f"task {name!r} isn't known here; {question}")
+
+
+class Umbel:
+    """An application: tasks, settings and a broker.
+
+    ``Umbel("tasks", broker="sqlite:///tasks.db")``. `main` is the module name that tasks of a
+    script get in place of ``__main__``. Settings come as keywords, `changes` is a dict of more.
+    The environment wins over both: ``UMBEL_BROKER_URL``, ``UMBEL_<SETTING>`` in general, and
+    Celery's ``CELERY_BROKER_URL`` and ``CELERY_RESULT_BACKEND``. What is assigned to `conf`
+    later wins over everything. Nothing is opened before it is needed.
+    """
+
+    def __init__(
+        self,
+        main: str | None = None,
+        *,
+        broker: str | None = None,
+        backend: str | None = None,
+        include: Iterable[str] | None = None,
+        set_as_current: bool = True,
+        changes: Mapping[str, object] | None = None,
+        clock: Clock = SYSTEM,
+        **settings: object,
+    ) -> None:
+        self.main = main
+        self.clock = clock
+        self.conf = Settings()
+        given = {"broker_url": broker, "result_backend": backend, "include": include}
+        self.conf.update(
+            {
+                **(changes or {}),
+                **settings,
+                **{name: value for name, value in given.items() if value is not None},
+                **from_environment(os.environ),
+            }
+        )
+        self.tasks = TaskRegistry()
+        self.connections = Connections(self.conf, clock)
+        self.publisher = Publisher(self.connections, self.conf, clock)
+        self.dead = DeadLetters(self)
+        self._router: tuple[int, Router] | None = None
+        if set_as_current:
+            set_current(self)
+
+    # Tasks
+
+    @overload
+    def task(self, fun: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self, *, bind: Literal[True], **options: Unpack[TaskKeywords]
+    ) -> Callable[[Callable[Concatenate[Any, P], R]], Task[P, R]]: ...
+
+    @overload
+    def task(
+        self, *, bind: Literal[False] = False, **options: Unpack[TaskKeywords]
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        fun: Callable[..., Any] | None = None,
+        /,
+        *,
+        bind: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Make a function a task: ``@app.task``, or ``@app.task(bind=True, max_retries=5)``.
+
+        With `bind` the function's first parameter is the task itself. The name is
+        ``<module>.<function>`` unless given. Of two functions under one name the first stays,
+        and the second is warned of (`DuplicateTaskNameWarning`).
+        """
+        if fun is not None:
+            return self._register(fun, bind, options)
+        return lambda function: self._register(function, bind, options)
+
+    def gen_task_name(self, name: str, module: str) -> str:
+        """The name of a task that is given none."""
+        return f"{self.main or module if module == '__main__' else module}.{name}"
+
+    def load_modules(self) -> None:
+        """Import what the settings `imports` and `include` name, so that its tasks are known."""
+        for name in (*self.conf.imports, *self.conf.include):
+            importlib.import_module(name)
+
+    def send_task(
+        self,
+        name: str,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        **options: Unpack[CallKeywords],
+    ) -> AsyncResult[Any]:
+        """Send a message for a task by its name, which needn't be known here."""
+        check_call_names(options, f"send_task of {name!r}")
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"the name of a task is {name!r:.80}; expected a text")
+        task = self.tasks.get(name)
+        call = cast("Mapping[str, Any]", options)
+        plan = self.plan(name, call, task)
+        task_id = new_id() if task_id is None else checked_id(task_id)
+        posting = self.publisher.build(
+            plan, positional_arguments(args, name), named_arguments(kwargs, name), task_id
+        )
+        self.publisher.send((posting,), plan.policy)
+        result: AsyncResult[Any] = AsyncResult(
+            task_id, self, task_name=name, ignored=plan.ignore_result is True
+        )
+        if options.get("add_to_parent", True):
+            add_children((result,))
+        return result
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Send all that is sent inside the ``with`` block in one step, at its end.
+
+        Of this app, by this thread or coroutine (and by those that it starts). Where the block
+        raises, nothing is sent. A batch inside a batch goes out with the outer one.
+        """
+        return self.publisher.batch(self._publish_policy())
+
+    # Results, revocations, dead letters
+
+    def AsyncResult(self, id: str) -> AsyncResult[Any]:
+        """The result of the message of this id."""
+        return AsyncResult(id, self)
+
+    def revoke(
+        self, task_ids: Iterable[str], *, terminate: bool = False, signal: str | None = None
+    ) -> None:
+        """Ask that tasks aren't run; see `AsyncResult.revoke`."""
+        revocations = [Revocation(task_id, terminate, signal or "SIGTERM") for task_id in task_ids]
+        broker = self.broker
+        self._store_revoked(broker.revoke(revocations))
+        for revocation in revocations:
+            broker.broadcast(CONTROL_CHANNEL, revocation_payload(revocation))
+
+    def why(self, task_id: str) -> Why:
+        """Where a task is and why; ``str()`` of the answer is one plain sentence."""
+        return why(self.broker, self.store, task_id, now=self.clock.wall(), zone=self.zone)
+
+    # Settings and connections
+
+    @property
+    def broker(self) -> BrokerDriver:
+        """The opened broker."""
+        return self.connections.broker
+
+    @property
+    def store(self) -> ResultStore | None:
+        """The opened result store; None where results are disabled."""
+        return self.connections.store
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone of naive times."""
+        return time_zone(self.conf)
+
+    @property
+    def router(self) -> Router:
+        """Where messages go, by the settings as they are now."""
+        conf, kept = self.conf, self._router
+        if kept is None or kept[0] != conf.version:
+            router = Router(
+                conf.task_routes,
+                conf.task_queues,
+                default_queue=conf.task_default_queue,
+                default_exchange=conf.task_default_exchange,
+                default_routing_key=conf.task_default_routing_key,
+                create_missing=conf.task_create_missing_queues,
+            )
+            kept = self._router = conf.version, router
+        return kept[1]
+
+    def plan(self, name: str, call: Mapping[str, Any], task: Task[..., Any] | None) -> Plan:
+        """How a call of the task of this name goes out."""
+        return merge_call(
+            name,
+            call,
+            NOTHING if task is None else task.send_options,
+            None if task is None else task.options,
+            self.router,
+            self.conf,
+            self.zone,
+        )
+
+    def address(self, name: str, call: Mapping[str, Any]) -> Address | None:
+        """Where a call goes that says so; None for one that doesn't."""
+        said = {key: call[key] for key in DESTINATION if call.get(key) is not None}
+        return self.router.route(name, said).address if said else None
+
+    def task_options(self, declared: Mapping[str, Any]) -> TaskOptions:
+        """The execution options of a task that declares these."""
+        return merge_task(declared, self.conf)
+
+    def close(self) -> None:
+        """Close the connections; a later use opens them anew."""
+        self.connections.close()
+
+    def __enter__(self) -> Umbel:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Umbel {self.main or '__main__'}>"
+
+    def _register(
+        self, fun: Callable[..., Any], bind: bool, declared: dict[str, Any]
+    ) -> Task[..., Any]:
+        given = declared.pop("name", None)
+        if not callable(fun) or isinstance(fun, Task):
+            raise TypeError(f"@app.task got {fun!r:.80}; expected a function")
+        name = given or self.gen_task_name(fun.__name__, fun.__module__)
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a task is {name!r:.80}; expected a text")
+        known = self.tasks.get(name)
+        if known is None:
+            return self.tasks.setdefault(name, Task(self, fun, name, bind=bind, declared=declared))
+        if not _same_function(known.__wrapped__, fun):
+            warnings.warn(
+                f"task name {name!r} is taken by {known.__wrapped__!r}, which stays; {fun!r} is "
+                "not registered. Give it a name of its own: @app.task(name=...)",
+                DuplicateTaskNameWarning,
+                stacklevel=3,
+            )
+        return known
+
+    def _publish_policy(self) -> RetryPolicy | None:
+        conf = self.conf
+        return RetryPolicy.of(conf.task_publish_retry_policy) if conf.task_publish_retry else None
+
+    def _store_revoked(self, task_ids: Iterable[str]) -> None:
+        """Store REVOKED for what was found waiting, unless a final state is stored already."""
+        ids = sorted(task_ids)
+        store = self.store
+        if store is None or not ids:
+            return
+        final = {
+            record.task_id
+            for record in store.get(ids)
+            if record is not None and record.state in READY_STATES
+        }
+        done = datetime.fromtimestamp(self.clock.wall(), UTC).isoformat()
+        expires = self.conf.result_expires
+        results = [
+            Result(
+                task_id=task_id,
+                state=REVOKED,
+                meta=encode_meta(task_id, REVOKED, TaskRevokedError("revoked"), date_done=done),
+                expires_at=self.clock.wall() + expires if expires else None,
+            )
+            for task_id in ids
+            if task_id not in final
+        ]
+        if results:
+            store.put(results)
+
+
+def _same_function(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """The same, or the same lines of the same file, imported once more."""
+    if one is other:
+        return True
+    places = [
+        (code.co_filename, code.co_firstlineno)
+        for code in (getattr(each, "__code__", None) for each in (one, other))
+        if code is not None
+    ]
+    return len(places) == 2 and places[0] == places[1]

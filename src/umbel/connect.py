@@ -1,0 +1,258 @@
+"""From a URL to an opened driver, once per process.
+
+Drivers are opened when they are first needed, and never carried through a fork: a child opens its
+own. What it inherits is kept aside untouched, since closing it would talk on the parent's behalf.
+
+====================================  ====================================================
+``memory://``, ``memory://name``       within this process; one name is one broker
+``sqlite:///tasks.db``                 a file, relative to the working directory
+``sqlite:////var/lib/tasks.db``        a file, absolute
+``…?sync=full``                        SQLite: survives a power loss too, at a slower pace
+``disabled://``                        results only: none are kept
+====================================  ====================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from umbel.clock import Clock
+from umbel.exceptions import ImproperlyConfigured
+from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
+from umbel.settings import Settings, censored
+
+logger = logging.getLogger("umbel")
+
+DEFAULT_URL: Final = "sqlite:///umbel.db"
+DISABLED: Final = ("disabled://", "disabled")
+_LATER: Final = {
+    "redis": "Redis",
+    "rediss": "Redis",
+    "sentinel": "Redis",
+    "amqp": "RabbitMQ",
+    "amqps": "RabbitMQ",
+    "pyamqp": "RabbitMQ",
+    "postgresql": "PostgreSQL",
+    "postgres": "PostgreSQL",
+}
+_STORES_LATER: Final = {
+    **_LATER,
+    "rpc": "Result stores",
+    "cache": "Result stores",
+    "db": "Result stores",
+}
+
+
+class BrokerDriver(Broker, Coordinator, Inspector, Protocol):
+    """What every driver of this release is: all three at once, on one database."""
+
+
+def make_broker(url: str, options: BrokerOptions, clock: Clock) -> BrokerDriver:
+    """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`."""
+    scheme = _scheme("broker_url", url, _LATER)
+    if scheme == "memory":
+        from umbel.brokers.memory import MemoryBroker
+
+        return MemoryBroker(_memory_name("broker_url", url), options, clock=clock)
+    from umbel.brokers.sqlite import SqliteBroker
+
+    path, synchronous = _sqlite_file("broker_url", url)
+    return SqliteBroker(path, options, clock=clock, synchronous=synchronous)
+
+
+def make_store(url: str, clock: Clock) -> ResultStore:
+    """The driver for a result store's URL, not yet opened. Raises `ImproperlyConfigured`."""
+    scheme = _scheme("result_backend", url, _STORES_LATER)
+    if scheme == "memory":
+        from umbel.stores.memory import MemoryStore
+
+        return MemoryStore(_memory_name("result_backend", url), clock=clock)
+    from umbel.stores.sqlite import SqliteStore
+
+    return SqliteStore(_sqlite_file("result_backend", url)[0], clock=clock)
+
+
+class Connections:
+    """The drivers of one app in this process. Thread-safe."""
+
+    def __init__(self, conf: Settings, clock: Clock) -> None:
+        self._conf = conf
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._broker: BrokerDriver | None = None
+        self._store: ResultStore | None = None
+        self._inherited: list[object] = []
+        self._bereft = ""
+        self._warned_default = False
+        self.declared: set[str] = set()
+        """Queues that this process has already made exist."""
+        _all.add(self)
+
+    @property
+    def broker(self) -> BrokerDriver:
+        """The opened broker. Raises `ImproperlyConfigured`, `BrokerUnavailable`."""
+        return self._broker or self._open_broker()
+
+    @property
+    def store(self) -> ResultStore | None:
+        """The opened result store; None where results are disabled."""
+        return self._store or self._open_store()
+
+    @property
+    def broker_url(self) -> str:
+        return self._conf.broker_url or DEFAULT_URL
+
+    @property
+    def store_url(self) -> str | None:
+        """Where results are kept; None where they are disabled."""
+        url = self._conf.result_backend or self.broker_url
+        return None if url in DISABLED else url
+
+    def declare(self, queue: str) -> None:
+        """Make `queue` exist, once per process."""
+        self.broker.declare([queue])
+        self.declared.add(queue)
+
+    def close(self) -> None:
+        """Close what is open; a later use opens anew."""
+        with self._lock:
+            broker, self._broker = self._broker, None
+            store, self._store = self._store, None
+            self.declared = set()
+        for driver in (store, broker):
+            if driver is not None:
+                driver.close()
+
+    def _open_broker(self) -> BrokerDriver:
+        with self._lock:
+            if self._broker is not None:
+                return self._broker
+            if self._bereft:
+                raise ImproperlyConfigured(self._bereft)
+            if self._conf.broker_url is None:
+                self._say_default()
+            broker = make_broker(self.broker_url, self._options(), self._clock)
+            broker.open()
+            self._broker = broker
+            return broker
+
+    def _open_store(self) -> ResultStore | None:
+        url = self.store_url
+        if url is None:
+            return None
+        with self._lock:
+            if self._store is None:
+                if self._bereft:
+                    raise ImproperlyConfigured(self._bereft)
+                store = make_store(url, self._clock)
+                store.open()
+                self._store = store
+            return self._store
+
+    def _options(self) -> BrokerOptions:
+        conf = self._conf
+        return BrokerOptions(
+            lease_time=conf.worker_lease_time,
+            dead_max_count=conf.dead_letters_max_count,
+            dead_max_age=conf.dead_letters_max_age,
+            dead_max_bytes=conf.dead_letters_max_bytes,
+        )
+
+    def _say_default(self) -> None:
+        if not self._warned_default:
+            self._warned_default = True
+            path = Path(DEFAULT_URL.removeprefix("sqlite:///")).absolute()
+            logger.info("No broker is named, so messages and results are kept in %s", path)
+
+    def _after_fork(self) -> None:
+        broker, store = self._broker, self._store
+        self._lock = threading.RLock()
+        self._inherited += [driver for driver in (broker, store) if driver is not None]
+        self._broker = self._store = None
+        self.declared = set()
+        if broker is not None and not broker.features.processes:
+            self._bereft = (
+                f"{self.broker_url} lives in the process that opened it (pid {os.getppid()}), and "
+                f"this is a fork of it (pid {os.getpid()}): nobody would see what is sent here. "
+                "Name a broker that processes share, for example sqlite:///tasks.db"
+            )
+
+
+_all: weakref.WeakSet[Connections] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for connections in list(_all):
+        connections._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _scheme(setting: str, url: str, later: Mapping[str, str]) -> str:
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme in ("memory", "sqlite"):
+        return scheme
+    # Celery: a driver's name may stand behind the scheme, as in db+sqlite.
+    family = scheme.partition("+")[0]
+    if separator and family in later:
+        raise ImproperlyConfigured(
+            f"{setting} {censored(setting, url)!r}: {family}:// comes with the release "
+            f"{later[family]!r}. This one has memory:// and sqlite:///"
+        )
+    raise _unknown_scheme(setting, url, scheme, later)
+
+
+def _unknown_scheme(
+    setting: str, url: str, scheme: str, later: Collection[str]
+) -> ImproperlyConfigured:
+    import difflib
+
+    known = ["memory", "sqlite", *later]
+    near = difflib.get_close_matches(scheme.lower(), known, n=1, cutoff=0.5)
+    question = f"did you mean {near[0]}://? " if near else ""
+    return ImproperlyConfigured(
+        f"{setting} {censored(setting, url)!r} isn't a URL that is known; {question}"
+        "expected memory://, sqlite:///relative.db or sqlite:////absolute.db"
+    )
+
+
+def _memory_name(setting: str, url: str) -> str:
+    name = url.partition("://")[2]
+    if not all(char.isalnum() or char in "-_." for char in name):
+        raise ImproperlyConfigured(
+            f"{setting} {url!r}: a name after memory:// has letters, digits, '-', '_' and '.' only"
+        )
+    return name
+
+
+def _sqlite_file(setting: str, url: str) -> tuple[str, str]:
+    """(absolute path, synchronous mode)."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or not path or path.endswith("/"):
+        raise ImproperlyConfigured(
+            f"{setting} {url!r} names no file; write sqlite:///relative.db (three slashes) or "
+            "sqlite:////absolute.db (four)"
+        )
+    if path == ":memory:":
+        raise ImproperlyConfigured(
+            f"{setting} {url!r}: each connection would have a database of its own. Use memory://"
+        )
+    synchronous = "normal"
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name != "sync" or value.lower() not in ("normal", "full"):
+            raise ImproperlyConfigured(
+                f"{setting} {url!r} has {name}={value!r}; the only option is sync=normal or "
+                "sync=full"
+            )
+        synchronous = value.lower()
+    return os.path.abspath(path), synchronous

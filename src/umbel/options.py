@@ -1,0 +1,351 @@
+"""What can be said about a task and about one call of it, and the one place where it is merged."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, tzinfo
+from types import MappingProxyType
+from typing import Any, Final, TypedDict, cast
+
+from umbel.exceptions import ImproperlyConfigured, LaterSetting
+from umbel.retry import AutoRetry, RetryPolicy
+from umbel.routing import Address, Router
+from umbel.settings import Settings, resolve_acks_on_failure, resolve_acks_on_timeout
+
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+When = float | datetime | str
+Handler = Callable[..., object]
+ExceptionTypes = tuple[type[BaseException], ...]
+
+
+class CallKeywords(TypedDict, total=False):
+    """The options of one call, as `Task.apply_async` and `Umbel.send_task` take them."""
+
+    countdown: float | None
+    """Seconds until it is due; wins over `eta`."""
+    eta: datetime | str | None
+    expires: When | None
+    """Seconds from now, or an instant, after which it isn't started any more."""
+    queue: str | None
+    exchange: str | None
+    routing_key: str | None
+    priority: int | None
+    """0 to 9; 9 is served first."""
+    headers: Mapping[str, Any] | None
+    time_limit: float | None
+    soft_time_limit: float | None
+    retry: bool | None
+    """Repeat the publish where the broker is away, by `retry_policy`."""
+    retry_policy: Mapping[str, object] | None
+    shadow: str | None
+    ignore_result: bool | None
+    argsrepr: str | None
+    kwargsrepr: str | None
+    root_id: str | None
+    parent_id: str | None
+    group_id: str | None
+    group_index: int | None
+    reply_to: str | None
+    add_to_parent: bool
+    serializer: str | None
+
+
+class TaskKeywords(TypedDict, total=False):
+    """The options of a task, as ``@app.task(...)`` takes them; None leaves it to the setting."""
+
+    name: str | None
+    typing: bool | None
+    max_retries: int | None
+    """None: no limit."""
+    default_retry_delay: float
+    ignore_result: bool | None
+    trail: bool
+    store_errors_even_if_ignored: bool | None
+    track_started: bool | None
+    acks_late: bool | None
+    acks_on_failure: bool | None
+    acks_on_timeout: bool | None
+    acks_on_failure_or_timeout: bool | None
+    reject_on_worker_lost: bool | None
+    retry_on_worker_lost: bool | None
+    max_redeliveries: int | None
+    dead_letters: bool | None
+    throws: type[BaseException] | Iterable[type[BaseException]]
+    resultrepr_maxsize: int
+    autoretry_for: type[BaseException] | Iterable[type[BaseException]]
+    dont_autoretry_for: type[BaseException] | Iterable[type[BaseException]]
+    retry_kwargs: Mapping[str, object]
+    retry_backoff: bool | float
+    retry_backoff_max: float
+    retry_jitter: bool
+    queue: str | None
+    exchange: str | None
+    routing_key: str | None
+    priority: int | None
+    expires: When | None
+    time_limit: float | None
+    soft_time_limit: float | None
+    serializer: str | None
+    shared: bool
+    lazy: bool
+    send_events: bool
+    before_start: Handler
+    on_success: Handler
+    on_retry: Handler
+    on_failure: Handler
+    after_return: Handler
+
+
+CALL_NAMES: Final = frozenset(CallKeywords.__annotations__)
+TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__)
+HANDLERS: Final = ("before_start", "on_success", "on_retry", "on_failure", "after_return")
+SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
+"""Options of a task that are the defaults of its calls."""
+
+_AUTORETRY = tuple(each.name for each in fields(AutoRetry))
+_LATER_WITH_API: Final = frozenset(
+    {
+        "attempts", "backend", "base", "chain", "chord", "compression", "confirm_timeout",
+        "connection", "dead_letter_for", "declare", "delivery_mode", "link", "link_error",
+        "producer", "publisher", "pydantic", "rate_limit", "result_cls", "retry_max_elapsed",
+        "route_name", "stamped_headers", "stamps", "store_eager_result", "timeout",
+    }
+)  # fmt: skip
+_LATER: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        _LATER_WITH_API,
+        "API",
+    ),
+    "exchange_type": "RabbitMQ",
+}
+_CHANGES_NOTHING: Final = (None, False, [], (), "json", 2, "direct")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How a task is executed, once its own options, the settings and the defaults are merged."""
+
+    typing: bool
+    max_retries: int | None
+    default_retry_delay: float
+    ignore_result: bool
+    trail: bool
+    store_errors_even_if_ignored: bool
+    track_started: bool
+    acks_late: bool
+    acks_on_failure: bool
+    acks_on_timeout: bool
+    reject_on_worker_lost: bool
+    retry_on_worker_lost: bool
+    max_redeliveries: int
+    dead_letters: bool
+    throws: ExceptionTypes
+    resultrepr_maxsize: int
+    time_limit: float | None
+    soft_time_limit: float | None
+    auto: AutoRetry
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a message goes out, once the options of the call and all below them are merged."""
+
+    task: str
+    address: Address
+    options: Mapping[str, Any]
+    """What the call, the task or the route say beyond the fields here; none of them None."""
+    priority: int
+    expires: When | None
+    time_limit: float | None
+    soft_time_limit: float | None
+    ignore_result: bool | None
+    policy: RetryPolicy | None
+    """How a refused publish is repeated; None: not at all."""
+    max_size: int
+    repr_levels: int
+    zone: tzinfo
+
+
+def merge_task(declared: Mapping[str, Any], conf: Settings) -> TaskOptions:
+    """The execution options of a task: its own > the setting > the default.
+
+    An own option of None leaves it to the setting, except `max_retries`, where it means no limit.
+    Raises `ValueError` for a soft time limit above the hard one.
+    """
+
+    def own(name: str, otherwise: Any) -> Any:
+        value = declared.get(name)
+        return otherwise if value is None else value
+
+    both = declared.get("acks_on_failure_or_timeout")
+    options = TaskOptions(
+        typing=own("typing", True),
+        max_retries=declared.get("max_retries", 3),
+        default_retry_delay=own("default_retry_delay", 180.0),
+        ignore_result=own("ignore_result", conf.task_ignore_result),
+        trail=own("trail", True),
+        store_errors_even_if_ignored=own(
+            "store_errors_even_if_ignored", conf.task_store_errors_even_if_ignored
+        ),
+        track_started=own("track_started", conf.task_track_started),
+        acks_late=own("acks_late", conf.task_acks_late),
+        acks_on_failure=resolve_acks_on_failure(conf, declared.get("acks_on_failure"), both),
+        acks_on_timeout=resolve_acks_on_timeout(conf, declared.get("acks_on_timeout"), both),
+        reject_on_worker_lost=own("reject_on_worker_lost", bool(conf.task_reject_on_worker_lost)),
+        retry_on_worker_lost=own("retry_on_worker_lost", conf.task_retry_on_worker_lost),
+        max_redeliveries=own("max_redeliveries", conf.task_max_redeliveries),
+        dead_letters=own("dead_letters", conf.task_dead_letters),
+        throws=_classes(own("throws", ())),
+        resultrepr_maxsize=own("resultrepr_maxsize", 1024),
+        time_limit=own("time_limit", conf.task_time_limit),
+        soft_time_limit=own("soft_time_limit", conf.task_soft_time_limit),
+        auto=AutoRetry(**{name: declared[name] for name in _AUTORETRY if name in declared}),
+    )
+    _check_limits(options)
+    return options
+
+
+def merge_call(
+    task_name: str,
+    call: Mapping[str, Any],
+    declared: Mapping[str, Any],
+    task: TaskOptions | None,
+    router: Router,
+    conf: Settings,
+    zone: tzinfo,
+) -> Plan:
+    """How one call goes out: its own option > the task's > the route's > the setting > default.
+
+    An option that the call gives as None counts as given: it takes back what the task says.
+    `declared` are the task's own options, `task` is None for a name that isn't known here; of
+    such a task the limits and `ignore_result` are left to the worker.
+    Raises `TypeError` and `ValueError` for options that can't be, and what `Router.route` raises.
+    """
+    given = {**declared, **call}
+    address, routed = router.route(task_name, given)
+
+    def limit(name: str) -> float | None:
+        value = routed.get(name)
+        if value is None and name not in given and task is not None:
+            return cast("float | None", getattr(task, name))
+        return seconds_option(name, value)
+
+    priority = routed.get("priority")
+    ignore_result = routed.get("ignore_result", None if task is None else task.ignore_result)
+    retry = routed.get("retry", conf.task_publish_retry)
+    return Plan(
+        task=task_name,
+        address=address,
+        options=routed,
+        priority=priority_option(
+            (conf.task_default_priority or 0) if priority is None else priority
+        ),
+        expires=cast("When | None", routed.get("expires")),
+        time_limit=limit("time_limit"),
+        soft_time_limit=limit("soft_time_limit"),
+        ignore_result=cast("bool | None", ignore_result),
+        policy=_policy(routed, conf) if retry else None,
+        max_size=conf.task_max_message_size,
+        repr_levels=conf.task_repr_maxlevels,
+        zone=zone,
+    )
+
+
+def check_call_names(options: Mapping[str, object], where: str) -> None:
+    """Raises for an option of a call that there isn't: `TypeError`; or not yet."""
+    for name, value in options.items():
+        if name not in CALL_NAMES:
+            _refuse(name, value, where, CALL_NAMES)
+        if name == "serializer" and value not in (None, "json"):
+            _refuse_later(name, value, where, "API")
+
+
+def check_task_names(options: Mapping[str, object], where: str) -> None:
+    """Raises for an option of a task that there isn't: `TypeError`; or not yet."""
+    for name, value in options.items():
+        if name not in TASK_NAMES:
+            _refuse(name, value, where, TASK_NAMES)
+        if name == "serializer" and value not in (None, "json"):
+            _refuse_later(name, value, where, "API")
+    AutoRetry(**{name: cast(Any, options[name]) for name in _AUTORETRY if name in options})
+    _classes(options.get("throws", ()))
+    for name in ("time_limit", "soft_time_limit"):
+        seconds_option(name, options.get(name))
+    priority = options.get("priority")
+    if priority is not None:
+        priority_option(priority)
+
+
+def _refuse(name: str, value: object, where: str, known: Iterable[str]) -> None:
+    if name == "rate_limit":
+        # As with the setting: said, and not a reason to stop an app that comes from Celery.
+        warnings.warn(
+            f"{where}: rate_limit has no effect yet; it is honoured by the release 'API'",
+            LaterSetting,
+            stacklevel=5,
+        )
+        return
+    if name in _LATER:
+        if not any(value is each or value == each for each in _CHANGES_NOTHING):
+            _refuse_later(name, value, where, _LATER[name])
+        return
+    near = difflib.get_close_matches(name, sorted(known), n=3)
+    question = (
+        f"did you mean {' or '.join(map(repr, near))}?"
+        if near
+        else "known: " + ", ".join(sorted(known))
+    )
+    raise TypeError(f"{where} got the option {name!r}, which doesn't exist; {question}")
+
+
+def _refuse_later(name: str, value: object, where: str, release: str) -> None:
+    raise ImproperlyConfigured(
+        f"{where} got {name}={value!r:.80}; {name} comes with the release {release!r}. "
+        "Leave it out until then"
+    )
+
+
+def _check_limits(options: TaskOptions) -> None:
+    hard, soft = options.time_limit, options.soft_time_limit
+    if hard is not None and soft is not None and soft > hard:
+        raise ValueError(
+            f"soft_time_limit is {soft} s and time_limit is {hard} s; "
+            "the soft limit must not be above the hard one"
+        )
+
+
+def _classes(value: object) -> ExceptionTypes:
+    items = tuple(value) if isinstance(value, Iterable) else (value,)
+    for item in items:
+        if not (isinstance(item, type) and issubclass(item, BaseException)):
+            raise ValueError(f"throws names {item!r}; expected exception classes")
+    return items
+
+
+def seconds_option(name: str, value: object) -> float | None:
+    """A time limit; None or 0 is no limit. Raises `ValueError`."""
+    if value is None or value == 0:
+        return None
+    if isinstance(value, (int, float)) and math.isfinite(value) and 0 < value < 1e9:
+        return value
+    raise ValueError(f"{name} is {value!r}; expected a number of seconds, or None for no limit")
+
+
+def priority_option(value: object) -> int:
+    """A priority. Raises `ValueError`."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 9:
+        return value
+    raise ValueError(
+        f"priority is {value!r}; expected a whole number from 0 to 9, where 9 is served first"
+    )
+
+
+def _policy(options: Mapping[str, Any], conf: Settings) -> RetryPolicy:
+    base = RetryPolicy.of(conf.task_publish_retry_policy)
+    own = options.get("retry_policy")
+    return base if own is None else RetryPolicy.of(own, base)

@@ -1,0 +1,350 @@
+"""From a call to stored messages: build, route, collect in a batch, publish.
+
+A message is complete before anything is sent, so whatever is wrong with a call is raised by the
+call. Publishing repeats only what certainly did not happen (`BrokerUnavailable`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec.structs import replace
+
+from umbel.clock import Clock
+from umbel.connect import Connections
+from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, MessageTooLarge
+from umbel.message import Message, Posting
+from umbel.options import Plan, When
+from umbel.protocol import HEADERS, NO_EMBED, build_message, parse_instant, unix_seconds
+from umbel.request import Child, executing
+from umbel.retry import RetryPolicy
+from umbel.saferepr import safe_repr
+from umbel.serialization import dumps, dumps_call, loads_call
+from umbel.settings import Settings
+from umbel.signals import after_task_publish, before_task_publish
+
+_LATEST: Final = datetime.max.replace(tzinfo=UTC).timestamp() - 86_400
+
+
+def new_id() -> str:
+    """A fresh random id, as text (UUID 4)."""
+    return str(uuid.uuid4())
+
+
+class Origin:
+    """How this process signs what it sends; renewed in a forked child."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        host = socket.gethostname()
+        self.name = f"gen{os.getpid()}@{host}"
+        self.reply_to = str(uuid.uuid3(uuid.NAMESPACE_OID, f"{host}-{os.getpid()}-umbel"))
+
+
+ORIGIN: Final = Origin()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=ORIGIN.renew)
+
+
+class Due(NamedTuple):
+    """A point in time: as it is written into headers, and in unix seconds."""
+
+    text: str
+    at: float
+
+
+class Publisher:
+    """Builds and sends the messages of one app. Thread-safe."""
+
+    def __init__(self, connections: Connections, conf: Settings, clock: Clock) -> None:
+        self._connections = connections
+        self._conf = conf
+        self._clock = clock
+
+    def build(
+        self,
+        plan: Plan,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        task_id: str,
+        retries: int = 0,
+    ) -> Posting:
+        """The message of one call and where it goes. Sends ``before_task_publish``.
+
+        Raises `EncodeError`, `MessageTooLarge`, `ValueError` for what can't be sent.
+        """
+        options = plan.options
+        eta, expires, expiration, custom = None, None, None, None
+        if options:
+            now = self._clock.wall()
+            eta = due(options.get("countdown"), options.get("eta"), now, plan.zone)
+            expires, expiration = expiry(plan.expires, now, plan.zone)
+            custom = custom_headers(options.get("headers"))
+        root_id, parent_id = _lineage(options)
+        message = build_message(
+            task=plan.task,
+            task_id=task_id,
+            body=b"" if before_task_publish.receivers else dumps_call(args, kwargs, NO_EMBED),
+            argsrepr=options.get("argsrepr") or safe_repr(args, 1024, plan.repr_levels),
+            kwargsrepr=options.get("kwargsrepr") or safe_repr(kwargs, 1024, plan.repr_levels),
+            origin=ORIGIN.name,
+            reply_to=options.get("reply_to") or ORIGIN.reply_to,
+            delivery_tag=new_id(),
+            routing_key=plan.address.routing_key,
+            exchange=plan.address.exchange,
+            priority=plan.priority,
+            retries=retries,
+            eta=None if eta is None else eta.text,
+            expires=expires,
+            expiration=expiration,
+            time_limit=plan.time_limit,
+            soft_time_limit=plan.soft_time_limit,
+            root_id=root_id,
+            parent_id=parent_id,
+            group=options.get("group_id"),
+            group_index=options.get("group_index"),
+            ignore_result=plan.ignore_result,
+            shadow=options.get("shadow"),
+            custom=custom,
+        )
+        if before_task_publish.receivers:
+            message = self._announce(plan, message, args, kwargs)
+        check_size(message, custom, plan.max_size)
+        return Posting(
+            message=message,
+            routing_key=plan.address.routing_key,
+            exchange=plan.address.exchange,
+            priority=plan.priority,
+            due_at=None if eta is None else eta.at,
+        )
+
+    def send(self, postings: Sequence[Posting], policy: RetryPolicy | None) -> None:
+        """Publish all in one step, or hand them to the batch around this call.
+
+        `BrokerUnavailable` is repeated by `policy`; `Unroutable` and `PublishUnknown` never are.
+        """
+        batch = _batch.get()
+        while batch is not None:
+            if batch.publisher is self and batch.take(postings):
+                return
+            batch = batch.outer
+        self._publish(postings, policy)
+        if after_task_publish.receivers:
+            for posting in postings:
+                _announce_sent(posting)
+
+    @contextmanager
+    def batch(self, policy: RetryPolicy | None) -> Iterator[None]:
+        """Collect what is sent inside, and publish it in one step at the end.
+
+        Where the block raises, nothing of it is sent. A batch inside a batch joins it at its end.
+        """
+        batch = Batch(self, _batch.get())
+        token = _batch.set(batch)
+        try:
+            yield
+        except BaseException:
+            batch.end()
+            raise
+        finally:
+            _batch.reset(token)
+        if collected := batch.end():
+            self.send(collected, policy)
+
+    def _publish(self, postings: Sequence[Posting], policy: RetryPolicy | None) -> None:
+        waits = None
+        while True:
+            try:
+                connections = self._connections
+                for posting in postings:
+                    if posting.routing_key not in connections.declared:
+                        connections.declare(posting.routing_key)
+                return connections.broker.publish(postings)
+            except BrokerUnavailable as error:
+                if policy is None or not isinstance(
+                    error, policy.retry_errors or BrokerUnavailable
+                ):
+                    raise
+                waits = waits or policy.waits()
+                wait = next(waits, None)
+                if wait is None:
+                    raise
+            time.sleep(wait)
+
+    def _announce(
+        self, plan: Plan, message: Message, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Message:
+        """Let receivers change headers, properties and arguments; then encode the body."""
+        embed = dict(NO_EMBED)
+        before_task_publish.send(
+            sender=plan.task,
+            body=(args, kwargs, embed),
+            exchange=plan.address.exchange,
+            routing_key=plan.address.routing_key,
+            headers=message.headers,
+            properties=message.properties,
+            declare=[plan.address.queue],
+            retry_policy=plan.policy,
+        )
+        return replace(message, body=dumps_call(args, kwargs, embed))
+
+
+class Batch:
+    """What was sent inside one ``with app.batch()``; threads may share it."""
+
+    def __init__(self, publisher: Publisher, outer: Batch | None) -> None:
+        self.publisher = publisher
+        self.outer = outer
+        self._lock = threading.Lock()
+        self._postings: list[Posting] | None = []
+
+    def take(self, postings: Sequence[Posting]) -> bool:
+        """Add to the batch; False once it has ended, as for a coroutine that outlives it."""
+        with self._lock:
+            if self._postings is None:
+                return False
+            self._postings += postings
+            return True
+
+    def end(self) -> list[Posting]:
+        """Take no more; what there is."""
+        with self._lock:
+            postings, self._postings = self._postings or [], None
+        return postings
+
+
+_batch: ContextVar[Batch | None] = ContextVar("umbel_batch", default=None)
+
+
+def add_children(results: Sequence[Child]) -> None:
+    """Note what was sent with the task that a worker runs here, unless its `trail` is off."""
+    entry = executing()
+    if entry is not None and getattr(entry.task, "trail", True):
+        entry.request.children += results
+
+
+def due(
+    countdown: float | None, eta: datetime | str | None, now: float, zone: tzinfo
+) -> Due | None:
+    """When a call is due; `countdown` wins over `eta`. Raises `ValueError`."""
+    if countdown is not None:
+        return _in_seconds("countdown", countdown, now, zone)
+    return None if eta is None else _instant("eta", eta, zone)
+
+
+def expiry(expires: When | None, now: float, zone: tzinfo) -> tuple[str | None, str | None]:
+    """(header `expires`, property `expiration`). Raises `ValueError`."""
+    if expires is None:
+        return None, None
+    if isinstance(expires, (int, float)):
+        end = _in_seconds("expires", expires, now, zone)
+    else:
+        end = _instant("expires", expires, zone)
+    return end.text, str(max(0, int((end.at - now) * 1000)))
+
+
+def check_size(message: Message, custom: Mapping[str, Any] | None, limit: int) -> None:
+    """Raises `MessageTooLarge` where body and custom headers are more than `limit` bytes.
+
+    Raises `EncodeError` where custom headers can't be sent.
+    """
+    size = len(message.body) + (len(dumps(custom, place="headers")) if custom else 0)
+    if size > limit:
+        raise MessageTooLarge(
+            f"the message of task {message.task!r} has {size} bytes; task_max_message_size allows "
+            f"{limit}. Send a reference to the data (a path, an id) in its place, or raise the "
+            "setting"
+        )
+
+
+def time_zone(conf: Settings) -> tzinfo:
+    """The zone of naive times. Raises `ImproperlyConfigured`."""
+    zone = conf.timezone
+    if zone is None:
+        return UTC if conf.enable_utc else _host_zone()
+    return _named_zone(zone) if isinstance(zone, str) else zone
+
+
+@lru_cache(maxsize=8)
+def _named_zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ImproperlyConfigured(
+            f"timezone {name!r} isn't known on this machine; write a name of the tz database, "
+            "such as 'Europe/Paris', and install the package tzdata where the system has none"
+        ) from error
+
+
+def _host_zone() -> tzinfo:
+    return datetime.now(UTC).astimezone().tzinfo or UTC
+
+
+def _in_seconds(name: str, seconds: float, now: float, zone: tzinfo) -> Due:
+    if not isinstance(seconds, (int, float)) or not now + seconds <= _LATEST:
+        if isinstance(seconds, timedelta):
+            return _in_seconds(name, seconds.total_seconds(), now, zone)
+        raise ValueError(f"{name} is {seconds!r}; expected a number of seconds")
+    at = now + max(seconds, -now)
+    return Due(datetime.fromtimestamp(at, zone).isoformat(), at)
+
+
+def _instant(name: str, value: object, zone: tzinfo) -> Due:
+    if isinstance(value, datetime):
+        return Due(value.isoformat(), unix_seconds(value, zone))
+    if isinstance(value, str):
+        try:
+            return Due(value, parse_instant(value, zone))
+        except ValueError:
+            pass
+    raise ValueError(
+        f"{name} is {value!r:.80}; expected a datetime or a text in ISO-8601, such as "
+        "'2026-12-24T18:00:00+01:00'"
+    )
+
+
+def custom_headers(headers: object) -> Mapping[str, Any] | None:
+    if headers is None:
+        return None
+    if not isinstance(headers, Mapping) or not all(isinstance(name, str) for name in headers):
+        raise TypeError(f"headers is {headers!r:.80}; expected a dict with text keys")
+    if taken := HEADERS & headers.keys():
+        raise ValueError(
+            f"headers has {min(taken)!r}, which is a header of the protocol; choose another name, "
+            "or set it with the option of that meaning"
+        )
+    return headers
+
+
+def _lineage(options: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """(root id, parent id): those of the task that a worker runs here, unless told otherwise."""
+    entry = executing()
+    root_id, parent_id = options.get("root_id"), options.get("parent_id")
+    if entry is None:
+        return root_id, parent_id
+    request = entry.request
+    return root_id or request.root_id or request.id, parent_id or request.id
+
+
+def _announce_sent(posting: Posting) -> None:
+    message = posting.message
+    after_task_publish.send(
+        sender=message.task,
+        body=loads_call(message.body),
+        exchange=posting.exchange,
+        routing_key=posting.routing_key,
+        headers=message.headers,
+    )

@@ -1,0 +1,150 @@
+"""What a task knows of the message it runs for (`self.request`), and which task runs here.
+
+One context variable holds the running tasks of this thread or coroutine, the innermost first.
+The worker's executor sets it, and so does calling a task like a function; nothing else does.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Protocol
+
+from umbel.message import Delivery, Posting
+
+
+class Child(Protocol):
+    """A task that was sent by the running one: an `AsyncResult`."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class Context:
+    """The request that a task is executed for.
+
+    Outside a worker, and in a task that is called like a function, it holds these defaults.
+    Headers that aren't Celery's are attributes too; `headers` has them and nothing else.
+    """
+
+    id: str | None = None
+    task: str | None = None
+    args: list[Any] | tuple[Any, ...] | None = None
+    kwargs: dict[str, Any] | None = None
+    argsrepr: str = ""
+    kwargsrepr: str = ""
+    called_directly: bool = True
+    is_eager: bool = False
+    retries: int = 0
+    eta: str | None = None
+    expires: str | None = None
+    timelimit: tuple[float | None, float | None] | None = None
+    """(hard, soft), in seconds."""
+    time_limit: float | None = None
+    soft_time_limit: float | None = None
+    ignore_result: bool | None = False
+    """None: the sender left it to the task."""
+    root_id: str | None = None
+    parent_id: str | None = None
+    group: str | None = None
+    taskset: str | None = None
+    group_index: int | None = None
+    callbacks: list[Any] | None = None
+    errbacks: list[Any] | None = None
+    chain: list[Any] | None = None
+    chord: dict[str, Any] | None = None
+    shadow: str | None = None
+    lang: str | None = None
+    origin: str | None = None
+    hostname: str | None = None
+    logfile: str | None = None
+    loglevel: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    replaced_task_nesting: int = 0
+    stamped_headers: list[str] | None = None
+    stamps: dict[str, Any] | None = None
+    utc: bool = True
+    delivery_info: dict[str, Any] | None = None
+    """``exchange``, ``routing_key``, ``priority``, ``redelivered``."""
+    properties: dict[str, Any] | None = None
+    headers: dict[str, Any] | None = None
+
+    delivery: Delivery | None = None
+    expires_at: float | None = None
+    """`expires` in unix seconds."""
+    due_at: float | None = None
+    """`eta` in unix seconds."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+        self.follow_ups: list[Posting] = []
+        """What `Task.retry` wants to be sent in one step with the end of this delivery."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked only for what is no attribute: a stranger's header can't hide one of ours.
+        custom = self.headers
+        if custom is not None and name in custom:
+            return custom[name]
+        raise AttributeError(
+            f"the request has no {name!r}; it has Celery's attributes and the message's headers"
+        )
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The attribute `key`, or `default` where there is none."""
+        return getattr(self, key, default)
+
+    def __repr__(self) -> str:
+        return f"<Context: {self.task}[{self.id}]>"
+
+
+class Running:
+    """A task that is being executed here, and the one around it."""
+
+    __slots__ = ("outer", "request", "task")
+
+    def __init__(self, task: object, request: Context, outer: Running | None) -> None:
+        self.task = task
+        self.request = request
+        self.outer = outer
+
+
+current_request: ContextVar[Running | None] = ContextVar("umbel_current_request", default=None)
+
+
+class running:
+    """Make `task` the one that runs here, for the length of a ``with`` block."""
+
+    __slots__ = ("_entry", "_token")
+    _token: Token[Running | None]
+
+    def __init__(self, task: object, request: Context) -> None:
+        self._entry = Running(task, request, current_request.get())
+
+    def __enter__(self) -> Context:
+        self._token = current_request.set(self._entry)
+        return self._entry.request
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        current_request.reset(self._token)
+
+
+def request_of(task: object) -> Context | None:
+    """The request of the innermost running execution of `task`, or None."""
+    entry = current_request.get()
+    while entry is not None and entry.task is not task:
+        entry = entry.outer
+    return None if entry is None else entry.request
+
+
+def executing() -> Running | None:
+    """The task that a worker executes here, or None; tasks called like functions don't count."""
+    entry = current_request.get()
+    while entry is not None and entry.request.called_directly:
+        entry = entry.outer
+    return entry

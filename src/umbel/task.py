@@ -1,0 +1,447 @@
+"""Tasks: functions that can be sent, and what a running one can ask for."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
+
+from umbel.exceptions import MaxRetriesExceededError, Retry
+from umbel.message import Posting
+from umbel.nexttry import next_posting
+from umbel.options import (
+    HANDLERS,
+    NOTHING,
+    SEND_NAMES,
+    TASK_NAMES,
+    CallKeywords,
+    ExceptionTypes,
+    Handler,
+    Plan,
+    TaskOptions,
+    check_call_names,
+    check_task_names,
+)
+from umbel.publish import add_children, new_id
+from umbel.request import Context, request_of, running
+from umbel.result import AsyncResult
+from umbel.retry import retries_left
+from umbel.saferepr import safe_repr
+
+if TYPE_CHECKING:
+    from umbel.app import Umbel
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_OPTION_NAMES: Final = frozenset(TaskOptions.__dataclass_fields__)
+
+
+def no_handler(*_: object, **__: object) -> None:
+    """What a handler is until it is set."""
+
+
+class Task(Generic[P, R]):
+    """A function with a name, which can be called here or sent to a worker.
+
+    Its options are attributes (``task.max_retries``), as they hold after the settings; assigning
+    one changes it. The handlers are called by the worker, and can be assigned too::
+
+        before_start(task_id, args, kwargs)
+        on_success(retval, task_id, args, kwargs)
+        on_retry(exc, task_id, args, kwargs, einfo)
+        on_failure(exc, task_id, args, kwargs, einfo)
+        after_return(status, retval, task_id, args, kwargs, einfo)
+    """
+
+    if TYPE_CHECKING:  # what __getattr__ takes from `options`
+        typing: bool
+        max_retries: int | None
+        default_retry_delay: float
+        ignore_result: bool
+        trail: bool
+        store_errors_even_if_ignored: bool
+        track_started: bool
+        acks_late: bool
+        acks_on_failure: bool
+        acks_on_timeout: bool
+        reject_on_worker_lost: bool
+        retry_on_worker_lost: bool
+        max_redeliveries: int
+        dead_letters: bool
+        throws: ExceptionTypes
+        resultrepr_maxsize: int
+        time_limit: float | None
+        soft_time_limit: float | None
+
+    __name__: str
+    __wrapped__: Callable[..., R]
+    before_start: Handler
+    on_success: Handler
+    on_retry: Handler
+    on_failure: Handler
+    after_return: Handler
+
+    def __init__(
+        self,
+        app: Umbel,
+        fun: Callable[..., R],
+        name: str,
+        *,
+        bind: bool = False,
+        declared: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        check_task_names(declared, f"task {name!r}")
+        self.app = app
+        self.name = name
+        self.bound = bind
+        self.run: Callable[..., R] = functools.partial(fun, self) if bind else fun
+        """The function, without `self` where it is bound."""
+        self.is_async = inspect.iscoroutinefunction(fun)
+        self._declared = dict(declared)
+        self._options: tuple[int, TaskOptions] | None = None
+        self._plan: tuple[int, Plan] | None = None
+        self._check = _argument_check(self.run, name)
+        functools.update_wrapper(self, fun, updated=())
+        for handler in HANDLERS:
+            setattr(self, handler, declared.get(handler) or no_handler)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now, as any function."""
+        request = Context()
+        request.args, request.kwargs = args, kwargs
+        with running(self, request):
+            return self.run(*args, **kwargs)
+
+    @overload
+    def delay(
+        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncResult[T]: ...
+
+    @overload
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]: ...
+
+    def delay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """Send a message that lets a worker run the task with these arguments.
+
+        When this returns, the broker has stored it. Raises `TypeError` where the arguments don't
+        fit the function, `EncodeError` where they can't be sent, `Unroutable` where no queue
+        takes the message, and `OperationalError` where the broker can't be reached.
+        """
+        return self._send(args, kwargs, new_id(), NOTHING)
+
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        **options: Unpack[CallKeywords],
+    ) -> AsyncResult[Any]:
+        """Send the task, with options of this call; see `CallKeywords`.
+
+        An option that is None takes back what the task says; `eta` and `expires` that are naive
+        datetimes are in the app's time zone.
+        """
+        check_call_names(options, f"apply_async of task {self.name!r}")
+        return self._send(
+            positional_arguments(args, self.name),
+            named_arguments(kwargs, self.name),
+            checked_id(task_id) if task_id is not None else new_id(),
+            cast("Mapping[str, Any]", options),
+        )
+
+    def delay_many(self, calls: Iterable[tuple[Any, ...] | list[Any]]) -> list[AsyncResult[Any]]:
+        """Send one message for each tuple of positional arguments, all in one step.
+
+        ``add.delay_many([(1, 2), (3, 4)])`` sends ``add(1, 2)`` and ``add(3, 4)``: all of them or,
+        where it raises, none. For named arguments and options of calls, see `Umbel.batch`.
+        """
+        plan = self.plan()
+        postings, results = [], []
+        for number, args in enumerate(calls):
+            if not isinstance(args, (tuple, list)):
+                raise TypeError(
+                    f"delay_many of task {self.name!r} got {args!r:.80} as call {number}; expected "
+                    "a tuple of positional arguments, such as (1, 2) or (name,)"
+                )
+            posting, result = self._prepare(plan, tuple(args), {}, new_id())
+            postings.append(posting)
+            results.append(result)
+        if postings:
+            self.app.publisher.send(postings, plan.policy)
+            add_children(results)
+        return results
+
+    def plan(self, call: Mapping[str, Any] = NOTHING) -> Plan:
+        """How a call with these options goes out; kept for calls without."""
+        version = self.app.conf.version
+        kept = self._plan
+        if kept is not None and kept[0] == version and not call:
+            return kept[1]
+        made = self.app.plan(self.name, call, self)
+        if not call:
+            self._plan = version, made
+        return made
+
+    @property
+    def options(self) -> TaskOptions:
+        """The options that hold now: the task's own, the settings', the defaults."""
+        version = self.app.conf.version
+        kept = self._options
+        if kept is None or kept[0] != version:
+            kept = self._options = version, self.app.task_options(self._declared)
+        return kept[1]
+
+    @property
+    def send_options(self) -> dict[str, Any]:
+        """The task's own options that are defaults of its calls."""
+        return {name: self._declared[name] for name in SEND_NAMES if name in self._declared}
+
+    @property
+    def request(self) -> Context:
+        """The request that the task runs for here; an empty one where it doesn't run."""
+        return request_of(self) or Context()
+
+    def AsyncResult(self, task_id: str) -> AsyncResult[Any]:
+        """The result of the message of this id."""
+        return AsyncResult(task_id, self.app, task_name=self.name)
+
+    def retry(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        exc: BaseException | None = None,
+        throw: bool = True,
+        eta: datetime | str | None = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+        **options: Unpack[CallKeywords],
+    ) -> Retry:
+        """End this execution and have the task run again, under the same id.
+
+        Due after `countdown`, at `eta`, or after the task's `default_retry_delay`. The worker
+        sends the message in one step with the end of this execution. Raises the `Retry` unless
+        `throw` is false, and where no retry is left, `exc` or `MaxRetriesExceededError`.
+        Outside a worker: raises `exc`, else the exception that is being handled, else `Retry`.
+        """
+        request = self.request
+        current = sys.exc_info()[1]
+        if request.called_directly:
+            _raise(
+                exc or current or Retry("The task was called directly, not by a worker"), current
+            )
+        allowed = self.max_retries if max_retries is None else max_retries
+        if not retries_left(request.retries, allowed):
+            _raise(exc or self._exhausted(request), current)
+        if countdown is None and eta is None:
+            countdown = self.default_retry_delay
+        check_call_names(options, f"retry of task {self.name!r}")
+        call = {**options, "countdown": countdown, "eta": eta}
+        retry = Retry(exc=exc, when=countdown if countdown is not None else _instant_of(eta))
+        retry.posting = self._next_posting(request, args, kwargs, call)
+        request.follow_ups.append(retry.posting)
+        if throw:
+            raise retry
+        return retry
+
+    def next_try(self, exc: BaseException) -> Retry | None:
+        """The retry that `autoretry_for` asks for after `exc`, as `retry` makes it; or None.
+
+        The one place where a task is retried without asking; the executor calls it, within
+        `running`, with what the function raised. Raises what `retry` raises for a bad message.
+        """
+        auto = self.options.auto
+        if not auto.wants(exc):
+            return None
+        request = self.request
+        arguments: dict[str, Any] = auto.arguments(request.retries, random.randrange)
+        allowed = arguments.get("max_retries")
+        if not retries_left(request.retries, self.max_retries if allowed is None else allowed):
+            return None
+        return self.retry(**{**arguments, "exc": exc, "throw": False})
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OPTION_NAMES:
+            return getattr(self.options, name)
+        if name in TASK_NAMES and "_declared" in self.__dict__:
+            return self._declared.get(name)
+        raise AttributeError(f"task {self.__dict__.get('name')!r} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in TASK_NAMES or name in HANDLERS or name == "name":
+            super().__setattr__(name, value)
+            return
+        check_task_names({name: value}, f"task {self.name!r}")
+        self._declared[name] = value
+        self._options = self._plan = None
+
+    def __repr__(self) -> str:
+        return f"<@task: {self.name} of {self.app.main or 'umbel'}>"
+
+    def _send(
+        self,
+        args: tuple[Any, ...] | list[Any],
+        kwargs: Mapping[str, Any],
+        task_id: str,
+        call: Mapping[str, Any],
+    ) -> AsyncResult[Any]:
+        plan = self.plan(call)
+        posting, result = self._prepare(plan, args, kwargs, task_id)
+        self.app.publisher.send((posting,), plan.policy)
+        if call.get("add_to_parent", True):
+            add_children((result,))
+        return result
+
+    def _prepare(
+        self,
+        plan: Plan,
+        args: tuple[Any, ...] | list[Any],
+        kwargs: Mapping[str, Any],
+        task_id: str,
+    ) -> tuple[Posting, AsyncResult[Any]]:
+        if self.options.typing:
+            self._check(*args, **kwargs)
+        posting = self.app.publisher.build(plan, args, kwargs, task_id)
+        ignored = plan.ignore_result is True
+        return posting, AsyncResult(task_id, self.app, task_name=self.name, ignored=ignored)
+
+    def _exhausted(self, request: Context) -> MaxRetriesExceededError:
+        return MaxRetriesExceededError(
+            f"{self.name}[{request.id}] has used up its {request.retries} retries; "
+            f"args: {safe_repr(request.args)} kwargs: {safe_repr(request.kwargs)}",
+            task_args=request.args or (),
+            task_kwargs=request.kwargs or {},
+        )
+
+    def _next_posting(
+        self,
+        request: Context,
+        args: Sequence[Any] | None,
+        kwargs: Mapping[str, Any] | None,
+        call: Mapping[str, Any],
+    ) -> Posting:
+        new_call = None
+        if args is not None or kwargs is not None:
+            new_call = self._next_arguments(request, args, kwargs)
+        app = self.app
+        return next_posting(
+            request,
+            call,
+            new_call,
+            app.address(self.name, call),
+            now=app.clock.wall(),
+            zone=app.zone,
+            max_size=app.conf.task_max_message_size,
+            repr_levels=app.conf.task_repr_maxlevels,
+        )
+
+    def _next_arguments(
+        self,
+        request: Context,
+        args: Sequence[Any] | None,
+        kwargs: Mapping[str, Any] | None,
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The given arguments, with those of the present run that they don't replace.
+
+        For ``f(a, b)`` that runs as ``f(1, b=2)``, ``retry(args=(3, 4))`` is ``f(3, 4)`` and
+        for one that runs as ``f(1, 2)``, ``retry(kwargs={"a": 3})`` is ``f(a=3, b=2)``.
+        """
+        old_args, old_kwargs = tuple(request.args or ()), dict(request.kwargs or {})
+        names = self._positional_names()
+        if kwargs is None:
+            given = positional_arguments(args, self.name)
+            taken = names[: len(given)]
+            kept = {name: value for name, value in old_kwargs.items() if name not in taken}
+            new_args, new_kwargs = tuple(given), kept
+        elif args is None:
+            named = dict(named_arguments(kwargs, self.name))
+            first = next((i for i, name in enumerate(names) if name in named), len(old_args))
+            rest = zip(names[first:], old_args[first:], strict=False)
+            new_args, new_kwargs = old_args[:first], {**dict(rest), **named}
+        else:
+            new_args, new_kwargs = tuple(args), dict(kwargs)
+        if self.options.typing:
+            self._check(*new_args, **new_kwargs)
+        return new_args, new_kwargs
+
+    def _positional_names(self) -> tuple[str, ...]:
+        try:
+            parameters = inspect.signature(self.run).parameters.values()
+        except (TypeError, ValueError):
+            return ()
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return tuple(each.name for each in parameters if each.kind in kinds)
+
+
+def checked_id(task_id: object) -> str:
+    """`task_id`, if it can be one. Raises `TypeError`."""
+    if isinstance(task_id, str) and task_id:
+        return task_id
+    raise TypeError(f"task_id is {task_id!r:.80}; expected a text that isn't empty: str(value)")
+
+
+def positional_arguments(args: object, name: str) -> Sequence[Any]:
+    """`args` as given to a call, () for None. Raises `TypeError`."""
+    if args is None:
+        return ()
+    if isinstance(args, (tuple, list)):
+        return args
+    raise TypeError(
+        f"args of task {name!r} is {args!r:.80}; expected a tuple or list, such as (name,)"
+    )
+
+
+def named_arguments(kwargs: object, name: str) -> Mapping[str, Any]:
+    """`kwargs` as given to a call, {} for None. Raises `TypeError`."""
+    if kwargs is None:
+        return {}
+    if isinstance(kwargs, dict):
+        return kwargs
+    raise TypeError(f"kwargs of task {name!r} is {kwargs!r:.80}; expected a dict")
+
+
+def _instant_of(eta: datetime | str | None) -> datetime | None:
+    return datetime.fromisoformat(eta) if isinstance(eta, str) else eta
+
+
+def _raise(error: BaseException, cause: BaseException | None) -> NoReturn:
+    if cause is None or cause is error:
+        raise error
+    raise error from cause
+
+
+def _argument_check(fun: Callable[..., object], name: str) -> Callable[..., object]:
+    """A function that does nothing, with the parameters of `fun`: calling it checks arguments.
+
+    The interpreter's own check takes 0.1 µs; `inspect.Signature.bind` takes 5.
+    """
+    try:
+        signature = inspect.signature(fun)
+    except (TypeError, ValueError):
+        return no_handler  # written in C without a signature: the worker finds out
+    plain = [
+        each.replace(
+            annotation=each.empty, default=each.empty if each.default is each.empty else None
+        )
+        for each in signature.parameters.values()
+    ]
+    text = str(inspect.Signature(plain))[1:-1]
+    check: Callable[..., object] = eval(f"lambda {text}: None")
+    check.__name__ = check.__qualname__ = name
+    return check
