@@ -1,0 +1,170 @@
+"""JSON as Celery writes and reads it: bodies, results, and values of users in both.
+
+Two ways in each direction. Plain data (exact built-in types, finite floats, text keys) goes
+through msgspec. Everything else is first lowered to plain data, value by value, which is where
+what can't be carried is found and its place named; it then goes through the standard library,
+which writes what Celery's producers write and msgspec doesn't read: ``NaN``, ``Infinity`` and
+lone surrogates.
+
+What changes on the way, as with Celery: tuples become lists; subclasses of ``str``, ``int``,
+``float``, ``list`` and ``dict`` become those; keys that are numbers, booleans or None become
+text. An object with ``__json__()`` is sent as what that returns. Extra types: `jsontypes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from umbel import jsontypes
+from umbel.exceptions import DecodeError, EncodeError
+from umbel.jsonplain import Refused, is_plain, lower
+from umbel.saferepr import safe_repr
+
+CONTENT_TYPE: Final = "application/json"
+CONTENT_ENCODING: Final = "utf-8"
+
+Call = tuple[list[Any], dict[str, Any], dict[str, Any]]
+
+_CALL_NAMES: Final = {"[0]": "args", "[1]": "kwargs", "[2]": "embed"}
+_NO_NAMES: Final[Mapping[str, str]] = {}
+_MIME_BY_NAME: Final = {"json": CONTENT_TYPE}
+_TYPE_KEY: Final = f'"{jsontypes.TYPE}"'.encode()
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_encode_leniently = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def dumps(value: object, *, place: str = "value", names: Mapping[str, str] = _NO_NAMES) -> bytes:
+    """`value` as JSON, in UTF-8.
+
+    EncodeError names the part that can't be carried, as in ``kwargs['rows'][3]``: it starts
+    with `place`, or, where `names` has one for the first step (``[0]``, ``['result']``), with
+    that name in place of both.
+    """
+    try:
+        if is_plain(value):
+            return _encode(value)
+    except (ValueError, OverflowError, RecursionError, RuntimeError):
+        pass  # lone surrogates, huge integers, no stack left: the other way carries it or says why
+    try:
+        return _encode_leniently(lower(value)).encode("ascii")
+    except Refused as exc:
+        raise EncodeError(f"{exc.where(place, names)}: {exc.reason}") from exc.__cause__
+    except RecursionError as exc:
+        raise EncodeError(f"{place}: nested too deeply for the stack that is left here") from exc
+    # Reading a value may run any code: __json__, iteration and attributes of the user's classes.
+    except Exception as exc:
+        raise EncodeError(f"{place}: can't be sent as JSON: {safe_repr(exc)}") from exc
+
+
+def dumps_call(
+    args: list[Any] | tuple[Any, ...], kwargs: Mapping[str, Any], embed: Mapping[str, Any]
+) -> bytes:
+    """The body of a task message: a JSON array of positional, named and workflow arguments."""
+    return dumps((args, dict(kwargs), dict(embed)), names=_CALL_NAMES)
+
+
+def loads(data: bytes) -> Any:
+    """The value that the JSON in `data` stands for; DecodeError for all other bytes."""
+    try:
+        value = _decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        value = _loads_leniently(data)
+    if _TYPE_KEY not in data:
+        return value
+    try:
+        return _restore(value)
+    except RecursionError as exc:
+        raise DecodeError("the JSON is nested too deeply") from exc
+
+
+def loads_call(data: bytes) -> Call:
+    """Arguments of a task message's body; DecodeError for everything else."""
+    return as_call(loads(data))
+
+
+def as_call(body: object) -> Call:
+    """`body` as ``(args, kwargs, embed)``; DecodeError if it hasn't that shape."""
+    match body:
+        case [list() as args, dict() as kwargs, dict() as embed]:
+            return args, kwargs, embed
+        case [list() as args, dict() as kwargs, None]:
+            return args, kwargs, {}
+    raise DecodeError(
+        f"the body is {safe_repr(body, 80)}; a task's is [positional arguments (an array), "
+        "named arguments (an object), callbacks and chain (an object)]"
+    )
+
+
+def decode(
+    data: bytes,
+    content_type: str,
+    content_encoding: str | None,
+    accept: Collection[str] = ("json",),
+) -> Any:
+    """The value of a body that says what it is; DecodeError if it isn't accepted or readable.
+
+    `accept` holds names (``json``) or content types. No `content_encoding` means UTF-8.
+    """
+    if content_type == CONTENT_TYPE and content_encoding == CONTENT_ENCODING and "json" in accept:
+        return loads(data)
+    _check_accepted(content_type, accept)
+    return loads(_as_utf8(data, content_encoding))
+
+
+def _check_accepted(content_type: str, accept: Collection[str]) -> None:
+    accepted = {_MIME_BY_NAME.get(name, name) for name in accept}
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind not in accepted:
+        raise DecodeError(
+            f"content of type {content_type!r} isn't accepted here; accepted: "
+            f"{', '.join(sorted(accepted)) or 'nothing'}. Send it as JSON "
+            "(task_serializer='json'), or add its type to accept_content."
+        )
+    if kind != CONTENT_TYPE:
+        raise DecodeError(
+            f"content of type {content_type!r} can't be read; only {CONTENT_TYPE} can. "
+            "Send it as JSON (task_serializer='json')."
+        )
+
+
+def _as_utf8(data: bytes, charset: str | None) -> bytes:
+    if not charset or charset.lower() in ("utf-8", "utf8", "binary", "us-ascii"):
+        return data
+    try:
+        return data.decode(charset).encode("utf-8")
+    except LookupError as exc:
+        raise DecodeError(f"content in the unknown encoding {charset!r}; send it as utf-8") from exc
+    # A stranger chooses the codec, and codecs also warn, which may be made an error.
+    except Exception as exc:
+        raise DecodeError(f"content that isn't in its encoding {charset!r}: {exc}") from exc
+
+
+def _loads_leniently(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8"))
+    except RecursionError as exc:
+        raise DecodeError("the JSON is nested too deeply") from exc
+    except ValueError as exc:
+        start = safe_repr(bytes(data[:40]))
+        raise DecodeError(f"the content isn't JSON ({exc}); it starts with {start}") from exc
+
+
+def _restore(value: Any) -> Any:
+    """`value` with tags turned into what they stand for; changes lists and dicts in place."""
+    if type(value) is list:
+        for index, item in enumerate(value):
+            if type(item) is dict or type(item) is list:
+                value[index] = _restore(item)
+        return value
+    if type(value) is not dict:
+        return value
+    for key, item in value.items():
+        if type(item) is dict or type(item) is list:
+            value[key] = _restore(item)
+    return jsontypes.restore(value) if jsontypes.TYPE in value else value
