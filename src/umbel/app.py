@@ -108,12 +108,12 @@ class Umbel:
 
     @overload
     def task(
-        self, *, bind: Literal[True], **options: Unpack[TaskKeywords]
+        self, fun: None = None, /, *, bind: Literal[True], **options: Unpack[TaskKeywords]
     ) -> Callable[[Callable[Concatenate[Any, P], R]], Task[P, R]]: ...
 
     @overload
     def task(
-        self, *, bind: Literal[False] = False, **options: Unpack[TaskKeywords]
+        self, fun: None = None, /, *, bind: Literal[False] = False, **options: Unpack[TaskKeywords]
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(

@@ -20,7 +20,7 @@ import threading
 import weakref
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from umbel.clock import Clock
@@ -76,7 +76,8 @@ def make_store(url: str, clock: Clock) -> ResultStore:
         return MemoryStore(_memory_name("result_backend", url), clock=clock)
     from umbel.stores.sqlite import SqliteStore
 
-    return SqliteStore(_sqlite_file("result_backend", url)[0], clock=clock)
+    path, synchronous = _sqlite_file("result_backend", url)
+    return SqliteStore(path, clock=clock, synchronous=synchronous)
 
 
 class Connections:
@@ -234,7 +235,7 @@ def _memory_name(setting: str, url: str) -> str:
     return name
 
 
-def _sqlite_file(setting: str, url: str) -> tuple[str, str]:
+def _sqlite_file(setting: str, url: str) -> tuple[str, Literal["normal", "full"]]:
     """(absolute path, synchronous mode)."""
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
@@ -247,12 +248,12 @@ def _sqlite_file(setting: str, url: str) -> tuple[str, str]:
         raise ImproperlyConfigured(
             f"{setting} {url!r}: each connection would have a database of its own. Use memory://"
         )
-    synchronous = "normal"
+    synchronous: Literal["normal", "full"] = "normal"
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name != "sync" or value.lower() not in ("normal", "full"):
             raise ImproperlyConfigured(
                 f"{setting} {url!r} has {name}={value!r}; the only option is sync=normal or "
                 "sync=full"
             )
-        synchronous = value.lower()
+        synchronous = "full" if value.lower() == "full" else "normal"
     return os.path.abspath(path), synchronous

@@ -23,12 +23,9 @@ Handler = Callable[..., object]
 ExceptionTypes = tuple[type[BaseException], ...]
 
 
-class CallKeywords(TypedDict, total=False):
-    """The options of one call, as `Task.apply_async` and `Umbel.send_task` take them."""
+class RetryKeywords(TypedDict, total=False):
+    """What `Task.retry` takes beside its own parameters."""
 
-    countdown: float | None
-    """Seconds until it is due; wins over `eta`."""
-    eta: datetime | str | None
     expires: When | None
     """Seconds from now, or an instant, after which it isn't started any more."""
     queue: str | None
@@ -53,6 +50,14 @@ class CallKeywords(TypedDict, total=False):
     reply_to: str | None
     add_to_parent: bool
     serializer: str | None
+
+
+class CallKeywords(RetryKeywords, total=False):
+    """The options of one call, as `Task.apply_async` and `Umbel.send_task` take them."""
+
+    countdown: float | None
+    """Seconds until it is due; wins over `eta`."""
+    eta: datetime | str | None
 
 
 class TaskKeywords(TypedDict, total=False):
@@ -123,7 +128,7 @@ _LATER: Final[Mapping[str, str]] = {
     ),
     "exchange_type": "RabbitMQ",
 }
-_CHANGES_NOTHING: Final = (None, False, [], (), "json", 2, "direct")
+_CHANGES_NOTHING: Final[tuple[object, ...]] = (None, False, [], (), "json", 2, "direct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +325,7 @@ def _check_limits(options: TaskOptions) -> None:
 
 
 def _classes(value: object) -> ExceptionTypes:
-    items = tuple(value) if isinstance(value, Iterable) else (value,)
+    items: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) else (value,)
     for item in items:
         if not (isinstance(item, type) and issubclass(item, BaseException)):
             raise ValueError(f"throws names {item!r}; expected exception classes")

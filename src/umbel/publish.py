@@ -34,6 +34,8 @@ from umbel.serialization import dumps, dumps_call, loads_call
 from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish
 
+Args = tuple[Any, ...] | list[Any]
+
 _LATEST: Final = datetime.max.replace(tzinfo=UTC).timestamp() - 86_400
 
 
@@ -77,7 +79,7 @@ class Publisher:
     def build(
         self,
         plan: Plan,
-        args: Sequence[Any],
+        args: Args,
         kwargs: Mapping[str, Any],
         task_id: str,
         retries: int = 0,
@@ -185,7 +187,7 @@ class Publisher:
             time.sleep(wait)
 
     def _announce(
-        self, plan: Plan, message: Message, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, plan: Plan, message: Message, args: Args, kwargs: Mapping[str, Any]
     ) -> Message:
         """Let receivers change headers, properties and arguments; then encode the body."""
         embed = dict(NO_EMBED)
@@ -237,7 +239,7 @@ def add_children(results: Sequence[Child]) -> None:
 
 
 def due(
-    countdown: float | None, eta: datetime | str | None, now: float, zone: tzinfo
+    countdown: float | timedelta | None, eta: datetime | str | None, now: float, zone: tzinfo
 ) -> Due | None:
     """When a call is due; `countdown` wins over `eta`. Raises `ValueError`."""
     if countdown is not None:
@@ -249,7 +251,7 @@ def expiry(expires: When | None, now: float, zone: tzinfo) -> tuple[str | None, 
     """(header `expires`, property `expiration`). Raises `ValueError`."""
     if expires is None:
         return None, None
-    if isinstance(expires, (int, float)):
+    if isinstance(expires, (int, float, timedelta)):
         end = _in_seconds("expires", expires, now, zone)
     else:
         end = _instant("expires", expires, zone)
@@ -293,10 +295,10 @@ def _host_zone() -> tzinfo:
     return datetime.now(UTC).astimezone().tzinfo or UTC
 
 
-def _in_seconds(name: str, seconds: float, now: float, zone: tzinfo) -> Due:
+def _in_seconds(name: str, seconds: object, now: float, zone: tzinfo) -> Due:
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
     if not isinstance(seconds, (int, float)) or not now + seconds <= _LATEST:
-        if isinstance(seconds, timedelta):
-            return _in_seconds(name, seconds.total_seconds(), now, zone)
         raise ValueError(f"{name} is {seconds!r}; expected a number of seconds")
     at = now + max(seconds, -now)
     return Due(datetime.fromtimestamp(at, zone).isoformat(), at)

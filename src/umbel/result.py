@@ -24,13 +24,13 @@ from umbel.stored import Meta, decode_exception, decode_meta
 if TYPE_CHECKING:
     from umbel.app import Umbel
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 # A wait without an end asks again now and then, since a store may have been emptied meanwhile.
 _LONGEST_WAIT: Final = 60.0
 
 
-class AsyncResult(Generic[R]):
+class AsyncResult(Generic[R_co]):
     """What has become of one message. Equal to another of the same id, and to the id as text.
 
     A state of ``PENDING`` also means that nothing is known of the id; `Umbel.why` tells more.
@@ -147,7 +147,7 @@ class AsyncResult(Generic[R]):
         interval: float | None = None,
         callback: Callable[[str, Any], object] | None = None,
         disable_sync_subtasks: bool = True,
-    ) -> R:
+    ) -> R_co:
         """The return value, once there is one; at the latest after `timeout` seconds.
 
         Raises `TimeoutError`; with `propagate` what the task raised, or `TaskRevokedError` (else
@@ -165,7 +165,7 @@ class AsyncResult(Generic[R]):
             raise value
         if callback is not None:
             callback(self.id, value)
-        return value  # type: ignore[no-any-return]  # what the store holds of the task's R
+        return value  # type: ignore[no-any-return]  # what the store holds of the task's R_co
 
     wait = get
 

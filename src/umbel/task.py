@@ -33,11 +33,12 @@ from umbel.options import (
     ExceptionTypes,
     Handler,
     Plan,
+    RetryKeywords,
     TaskOptions,
     check_call_names,
     check_task_names,
 )
-from umbel.publish import add_children, new_id
+from umbel.publish import Args, add_children, new_id
 from umbel.request import Context, request_of, running
 from umbel.result import AsyncResult
 from umbel.retry import retries_left
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from umbel.app import Umbel
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 _OPTION_NAMES: Final = frozenset(TaskOptions.__dataclass_fields__)
@@ -57,7 +58,7 @@ def no_handler(*_: object, **__: object) -> None:
     """What a handler is until it is set."""
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R_co]):
     """A function with a name, which can be called here or sent to a worker.
 
     Its options are attributes (``task.max_retries``), as they hold after the settings; assigning
@@ -91,7 +92,7 @@ class Task(Generic[P, R]):
         soft_time_limit: float | None
 
     __name__: str
-    __wrapped__: Callable[..., R]
+    __wrapped__: Callable[..., R_co]
     before_start: Handler
     on_success: Handler
     on_retry: Handler
@@ -101,7 +102,7 @@ class Task(Generic[P, R]):
     def __init__(
         self,
         app: Umbel,
-        fun: Callable[..., R],
+        fun: Callable[..., R_co],
         name: str,
         *,
         bind: bool = False,
@@ -111,7 +112,7 @@ class Task(Generic[P, R]):
         self.app = app
         self.name = name
         self.bound = bind
-        self.run: Callable[..., R] = functools.partial(fun, self) if bind else fun
+        self.run: Callable[..., R_co] = functools.partial(fun, self) if bind else fun
         """The function, without `self` where it is bound."""
         self.is_async = inspect.iscoroutinefunction(fun)
         self._declared = dict(declared)
@@ -122,7 +123,7 @@ class Task(Generic[P, R]):
         for handler in HANDLERS:
             setattr(self, handler, declared.get(handler) or no_handler)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function here and now, as any function."""
         request = Context()
         request.args, request.kwargs = args, kwargs
@@ -135,7 +136,7 @@ class Task(Generic[P, R]):
     ) -> AsyncResult[T]: ...
 
     @overload
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]: ...
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R_co]: ...
 
     def delay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
         """Send a message that lets a worker run the task with these arguments.
@@ -218,10 +219,6 @@ class Task(Generic[P, R]):
         """The request that the task runs for here; an empty one where it doesn't run."""
         return request_of(self) or Context()
 
-    def AsyncResult(self, task_id: str) -> AsyncResult[Any]:
-        """The result of the message of this id."""
-        return AsyncResult(task_id, self.app, task_name=self.name)
-
     def retry(
         self,
         args: Sequence[Any] | None = None,
@@ -231,7 +228,7 @@ class Task(Generic[P, R]):
         eta: datetime | str | None = None,
         countdown: float | None = None,
         max_retries: int | None = None,
-        **options: Unpack[CallKeywords],
+        **options: Unpack[RetryKeywords],
     ) -> Retry:
         """End this execution and have the task run again, under the same id.
 
@@ -274,7 +271,8 @@ class Task(Generic[P, R]):
         allowed = arguments.get("max_retries")
         if not retries_left(request.retries, self.max_retries if allowed is None else allowed):
             return None
-        return self.retry(**{**arguments, "exc": exc, "throw": False})
+        retry: Callable[..., Retry] = self.retry
+        return retry(**{**arguments, "exc": exc, "throw": False})
 
     def __getattr__(self, name: str) -> Any:
         if name in _OPTION_NAMES:
@@ -296,7 +294,7 @@ class Task(Generic[P, R]):
 
     def _send(
         self,
-        args: tuple[Any, ...] | list[Any],
+        args: Args,
         kwargs: Mapping[str, Any],
         task_id: str,
         call: Mapping[str, Any],
@@ -311,7 +309,7 @@ class Task(Generic[P, R]):
     def _prepare(
         self,
         plan: Plan,
-        args: tuple[Any, ...] | list[Any],
+        args: Args,
         kwargs: Mapping[str, Any],
         task_id: str,
     ) -> tuple[Posting, AsyncResult[Any]]:
@@ -388,6 +386,11 @@ class Task(Generic[P, R]):
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         return tuple(each.name for each in parameters if each.kind in kinds)
 
+    # Last, since a class's own names hide the module's below them.
+    def AsyncResult(self, task_id: str) -> AsyncResult[Any]:
+        """The result of the message of this id."""
+        return AsyncResult(task_id, self.app, task_name=self.name)
+
 
 def checked_id(task_id: object) -> str:
     """`task_id`, if it can be one. Raises `TypeError`."""
@@ -396,7 +399,7 @@ def checked_id(task_id: object) -> str:
     raise TypeError(f"task_id is {task_id!r:.80}; expected a text that isn't empty: str(value)")
 
 
-def positional_arguments(args: object, name: str) -> Sequence[Any]:
+def positional_arguments(args: object, name: str) -> Args:
     """`args` as given to a call, () for None. Raises `TypeError`."""
     if args is None:
         return ()
