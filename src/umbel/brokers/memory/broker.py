@@ -136,7 +136,7 @@ class MemoryBroker:
             holder = state.owners.get(owner)
             if holder is None:
                 raise RunLost(f"owner {owner!r} is not known to {self.location} (any more)")
-            if number <= holder.number:
+            if 0 < number <= holder.number:
                 return _repeated(holder, number)
             lost: frozenset[int] = frozenset()
             refused: tuple[tuple[int, str], ...] = ()
@@ -145,9 +145,11 @@ class MemoryBroker:
             holder.begun = max(holder.begun, begin)
             items = self._next(queues, limit, lost_only, now) if limit > 0 else ()
             deliveries = tuple([_lease(holder, item) for item in items])
-            holder.number = number
-            holder.reply = Turn(deliveries, lost, refused, state.version)
-            return holder.reply
+            reply = Turn(deliveries, lost, refused, state.version)
+            if number:
+                holder.number = number
+                holder.reply = reply
+            return reply
 
     def _settle(
         self, owner: Owner, settlements: Sequence[Settlement], now: float

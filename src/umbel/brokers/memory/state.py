@@ -97,7 +97,7 @@ class Queue:
 class Owner:
     name: str
     run: Run
-    number: int = -1
+    number: int = 0
     reply: Turn = field(default_factory=Turn)
     begun: int = 0
     last: int = 0

@@ -181,6 +181,20 @@ class RepetitionContract(DriverSuite):
         assert first.deliveries[0].lost == Lost(Loss.PROCESS, "signal 9", b"options")
         assert hand.again(limit=1) == first
 
+    def test_a_turn_on_the_owners_behalf_takes_no_number_and_is_not_remembered(
+        self, rig: Rig
+    ) -> None:
+        rig.publish("a", "b", "c")
+        hand = rig.hand()
+        first = hand.turn(limit=2)
+        supervisor = rig.another()
+        settlement = Settlement(1, How.ACK, (posting("follow"),))
+        assert supervisor.turn(hand.name, 0, settlements=[settlement]).lost == frozenset()
+        assert supervisor.turn(hand.name, 0, settlements=[settlement]).lost == {1}
+        assert hand.again(limit=2) == first
+        assert hand.held == {2}
+        assert ids(hand.take()) == ["c", "follow"]
+
     def test_enlisting_again_keeps_the_leases_and_the_numbers(self, rig: Rig) -> None:
         rig.publish("a", "b")
         hand = rig.hand()
