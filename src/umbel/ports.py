@@ -1,0 +1,402 @@
+"""What Umbel asks of a broker and a result store: four small protocols and their contract.
+
+Drivers store bytes and know no tasks. All operations are synchronous and thread-safe; batches
+are their unit. `umbel.testing.contract` holds one suite per port, which every driver passes.
+
+How a message moves::
+
+      publish ─► ready ◄─────── due ◄── publish with due_at, release with delay
+                   │  ▲
+              turn │  │ release (uncounted), requeue (counted), abandon, reclaim
+                   ▼  │
+                 leased ──► ack: gone       reject or ack with `dead`: dead letter
+                   │
+                   └──► begun by a dead owner: set aside (lost), handed out again for burial
+
+Words: a *run* is one start of one worker; an *owner* is ``<run>#<n>``, one pool process of it.
+Leases belong to owners and live as long as the run does. A driver is opened in the process that
+uses it, never carried through a fork.
+
+Errors: `BrokerUnavailable` (nothing was done; repeat it), `PublishUnknown` (the reply was lost),
+`Unroutable` (nothing was stored). No client library's exception leaves a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from umbel.message import Delivery, Lost, Message, Posting, Result, Settlement, Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a driver can do; read once by the engine at start."""
+
+    processes: bool
+    """Several processes can use one broker (memory:// lives in one)."""
+    delay: bool
+    """Messages due later wait in the broker."""
+    priority: bool
+    atomic_follow_ups: bool
+    """A settlement and its follow-ups are one step; else follow-ups are confirmed first."""
+    lease_records: bool
+    """The broker knows which leases an owner holds and which were begun."""
+    find: bool
+    """A message can be found by its id."""
+    wait_takes: bool
+    """`wait` may take messages, since the server pushes them; else it takes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """What every driver is opened with. Times in seconds, sizes in bytes."""
+
+    lease_time: float = 30.0
+    """How long a run's leases outlive its last sign of life; heartbeats come every third."""
+    dead_max_count: int = 10_000
+    dead_max_age: float = 14 * 86_400.0
+    dead_max_bytes: int = 64 * 2**20
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between two heartbeats of a run."""
+        return self.lease_time / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The reply to one turn."""
+
+    deliveries: tuple[Delivery, ...] = ()
+    lost: frozenset[int] = frozenset()
+    """Leases in the settlements that this owner no longer held: nothing of them was applied."""
+    refused: tuple[tuple[int, str], ...] = ()
+    """(lease, sentence): a follow-up was unroutable; the delivery is still leased."""
+    revocations: int = 0
+    """The version of the revocation log."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run that the broker takes for alive: its id, its `info`, its last sign of life."""
+
+    run: str
+    info: bytes
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The reply to a heartbeat."""
+
+    alive: bool
+    """False: the run was taken for dead (or never enlisted); it holds nothing any more."""
+    revocations: int = 0
+    peers: tuple[RunRecord, ...] = ()
+    """The other living runs."""
+    reclaimed: int = 0
+    """Deliveries of dead runs that this beat put back or set aside."""
+
+
+class Subscription(Protocol):
+    """A listener to broadcasts, from the moment it was made."""
+
+    def get(self, timeout: float) -> tuple[str, bytes] | None:
+        """The next (channel, payload), or None after `timeout` seconds."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Broker(Protocol):
+    """Keeps messages until they are settled."""
+
+    features: Features
+
+    @property
+    def location(self) -> str:
+        """The database behind this driver. A result store of the same location shares it."""
+        ...
+
+    def open(self) -> None:
+        """Connect, and create what is missing. Fine twice."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all connections. Fine twice; waiting calls return."""
+        ...
+
+    def declare(self, queues: Sequence[str]) -> None:
+        """Make the queues exist. Idempotent."""
+        ...
+
+    def publish(self, postings: Sequence[Posting]) -> None:
+        """Store all or raise; atomic. `Unroutable`: a routing key that no queue has."""
+        ...
+
+    def enlist(self, run: str, owner: str | None, info: bytes) -> None:
+        """Make a run (and an owner of it) known and alive. Idempotent; replaces `info`.
+
+        `info` is opaque: whoever buries the run's tasks reads it in `Lost.info`.
+        Raises `RunLost` for a new owner of a run that is already taken for dead.
+        """
+        ...
+
+    def turn(
+        self,
+        owner: str,
+        number: int,
+        *,
+        queues: Sequence[str] = (),
+        settlements: Sequence[Settlement] = (),
+        begin: int = 0,
+        limit: int = 0,
+        lost_only: bool = False,
+    ) -> Turn:
+        """Settle, mark as begun, and lease up to `limit` more, in one atomic step.
+
+        `number` rises by one with each new turn of an owner. Repeating the last number, after
+        a reply was lost, changes nothing and gives the same reply. Number 0 is for somebody who
+        acts for the owner (its supervisor): such a turn isn't remembered and takes no number
+        from the owner's own; that it only settles makes repeating it harmless.
+        Each settlement is applied whole or, where its lease is another's by now or was never
+        this owner's, not at all (`lost`). `begin` marks all leases of this owner up to that
+        number, also those that this very call or a later one hands out; it never falls.
+        Handed out are first what is to be buried, then by priority (9 first), then in the order
+        of arrival, from `queues` taken together; with `lost_only` nothing but burials.
+        Messages whose due time has come are ready. Raises `RunLost` where the run or the owner
+        isn't known (any more).
+        """
+        ...
+
+    def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        """Block until something may be ready in `queues`, or `timeout` seconds; takes nothing.
+
+        True where it is worth a turn. Also returns when a message falls due, when the
+        revocation log grows, and on `interrupt`.
+        """
+        ...
+
+    def interrupt(self) -> None:
+        """Let `wait`, in whatever thread of this process, return at once, now or when next
+        called. Safe from any thread."""
+        ...
+
+    def beat(self, run: str) -> Beat:
+        """Renew a run's life and, in the same step, reclaim what dead runs held.
+
+        Where nobody has beaten for more than two heartbeats, or the clock went backwards, all
+        runs are renewed first: an outage is not a death. A run is dead when its own last beat
+        is then older than one lease time. Of a dead run, what was held goes back in its old
+        order, uncounted; what was begun is set aside with `Loss.WORKER`.
+        """
+        ...
+
+    def abandon(
+        self,
+        owner: str,
+        *,
+        decided: Sequence[Settlement] = (),
+        running: Sequence[int] = (),
+        lost: Lost | None = None,
+    ) -> None:
+        """End an owner whose process is dead, in one step, with what is known of its leases.
+
+        `decided` are applied as in a turn; leases in `running` are set aside for burial with
+        `lost` (whose `info` is filled in from the run); all others go back, uncounted, in their
+        old order, marked begun or not. The owner is gone. An unknown owner is no error. A
+        refused follow-up of a decided settlement sets the lease aside.
+        """
+        ...
+
+    def leave(self, run: str) -> None:
+        """End a run: owners that are left are treated as in a reclaim. Fine for unknown runs."""
+        ...
+
+    def held(self, owner: str) -> frozenset[int]:
+        """The leases that the broker takes for this owner's."""
+        ...
+
+    def broadcast(self, channel: str, payload: bytes) -> None:
+        """Tell all present subscribers of `channel`; nothing is kept for later ones."""
+        ...
+
+    def subscribe(self, channels: Sequence[str]) -> Subscription: ...
+
+
+class ResultStore(Protocol):
+    """Keeps states and values by task id."""
+
+    @property
+    def location(self) -> str:
+        """The database behind this store; see `Broker.location`."""
+        ...
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def put(self, results: Sequence[Result]) -> None:
+        """Store, replacing older records, except that a SUCCESS is never overwritten."""
+        ...
+
+    def get(self, task_ids: Sequence[str]) -> list[Result | None]:
+        """The records, in the order asked for; None where there is none or it has expired."""
+        ...
+
+    def wait(self, task_ids: Sequence[str], timeout: float) -> None:
+        """Return once one of the records may have changed since this call began or is already
+        in a ready state, at the latest after `timeout` seconds. Spurious returns are fine."""
+        ...
+
+    def forget(self, task_ids: Sequence[str]) -> None:
+        """Delete the records, whatever their state."""
+        ...
+
+    def prune(self) -> int:
+        """Delete what has expired; how many."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A request that a task shall not run; with `terminate`, that it shall stop running.
+
+    `signal` is a signal's name, ``SIGTERM`` unless the caller says otherwise.
+    """
+
+    task_id: str
+    terminate: bool = False
+    signal: str = "SIGTERM"
+
+
+class Coordinator(Protocol):
+    """What workers must agree on: so far, the log of revocations."""
+
+    def revoke(self, revocations: Sequence[Revocation]) -> frozenset[str]:
+        """Append to the log; the ids that were found waiting or due later, which are now first
+        in their queue, so that a worker ends them at once.
+
+        An entry is kept 3 hours, and as long as a message of that id is in the broker.
+        """
+        ...
+
+    def revoked(self, since: int) -> tuple[int, tuple[Revocation, ...]]:
+        """(version, entries added after version `since`), oldest first."""
+        ...
+
+    def unrevoke(self, task_ids: Sequence[str]) -> None:
+        """Take ids out of the log."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """How many messages of one queue are where. `lost` await burial."""
+
+    name: str
+    ready: int = 0
+    delayed: int = 0
+    leased: int = 0
+    lost: int = 0
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Waiting: `position` messages of the queue are before it."""
+
+    queue: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """Due later. `unknown_since_at`: no worker that took it knew the task's name."""
+
+    queue: str
+    due_at: float
+    unknown_since_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Held by a worker's process; `begun` if marked as about to run."""
+
+    queue: str
+    owner: str
+    lease: int
+    begun: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Was running when its process or worker died; waits for its burial."""
+
+    queue: str
+    loss: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that will not be tried again unless a person asks.
+
+    `history` holds (unix seconds, sentence), oldest first: counted redeliveries, and the end.
+    """
+
+    id: str
+    queue: str
+    message: Message | Unreadable
+    reason: str
+    error: str
+    died_at: float
+    redeliveries: int = 0
+    history: tuple[tuple[float, str], ...] = field(default=())
+
+
+Location = Ready | Delayed | Leased | SetAside | DeadLetter
+
+
+@runtime_checkable
+class Inspector(Protocol):
+    """What the command line and a dashboard stand on."""
+
+    def queues(self) -> tuple[QueueStats, ...]:
+        """All declared queues, by name."""
+        ...
+
+    def runs(self) -> tuple[RunRecord, ...]:
+        """All runs that are taken for alive, oldest first."""
+        ...
+
+    def peek(self, queue: str, limit: int) -> tuple[Message | Unreadable, ...]:
+        """The next messages of a queue, in the order of delivery; takes nothing."""
+        ...
+
+    def find(self, task_id: str) -> tuple[Location, ...]:
+        """Wherever messages of this id are; empty where there is none."""
+        ...
+
+    def purge(self, queues: Sequence[str]) -> int:
+        """Delete what waits or is due later in the queues; how many. Leased ones stay."""
+        ...
+
+    def dead(self, queue: str | None = None, limit: int | None = None) -> tuple[DeadLetter, ...]:
+        """Dead letters, oldest first; of all queues where none is named."""
+        ...
+
+    def dead_find(self, task_id: str) -> DeadLetter | None:
+        """The newest dead letter of this id."""
+        ...
+
+    def dead_requeue(self, task_id: str, posting: Posting) -> bool:
+        """In one step: delete the dead letters of this id, take the id out of the revocations,
+        and store `posting`. False, and nothing done, where there is no such dead letter."""
+        ...
+
+    def dead_delete(self, task_ids: Sequence[str] | None, queue: str | None = None) -> int:
+        """Delete dead letters: those ids, or (None) all of `queue` or of all queues."""
+        ...

@@ -1,0 +1,165 @@
+"""Handlers, signals and log lines of an outcome, in the order that the outcome table gives.
+
+All of them are user code or serve the user; whatever they raise is logged and changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from umbel import signals
+from umbel.message import Lost
+from umbel.outcome import End
+from umbel.saferepr import safe_repr
+from umbel.signals import Signal
+from umbel.task import no_handler
+from umbel.worker.settler import Decided
+
+logger = logging.getLogger("umbel.worker")
+
+
+def announce(decided: Decided) -> None:
+    """Write the log line, then call the handlers and signals of this outcome."""
+    _log(decided)
+    for name in decided.verdict.announce:
+        if name.startswith("task_"):
+            sent: Signal = getattr(signals, name)
+            if sent.receivers:
+                sender, arguments = _signal_arguments(name, decided)
+                sent.send(sender, **arguments)
+        else:
+            _call_handler(name, decided)
+
+
+def _call_handler(name: str, decided: Decided) -> None:
+    task = decided.execution.task
+    if task is None:
+        return
+    handler: Callable[..., object] = getattr(task, name)
+    if handler is no_handler:
+        return
+    try:
+        handler(*_handler_arguments(name, decided))
+    except Exception:
+        logger.exception("%s of task %s raised.", name, decided.execution.name)
+
+
+def _handler_arguments(name: str, decided: Decided) -> tuple[Any, ...]:
+    request, ended = decided.execution.request, decided.ended
+    call = (request.id, request.args or [], request.kwargs or {})
+    match name:
+        case "on_success":
+            return (ended.value, *call)
+        case "on_failure" | "on_retry":
+            return (ended.error, *call, ended.einfo)
+        case _:
+            retval = ended.value if ended.error is None else ended.error
+            return (decided.verdict.state, retval, *call, None)
+
+
+def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, Any]]:
+    execution, ended = decided.execution, decided.ended
+    request, task = execution.request, execution.task
+    sender = task if task is not None else request.task
+    args, kwargs = request.args or [], request.kwargs or {}
+    match name:
+        case "task_success":
+            return sender, {"result": ended.value, "runtime": ended.runtime}
+        case "task_failure":
+            return sender, {
+                "task_id": request.id,
+                "exception": ended.error,
+                "args": args,
+                "kwargs": kwargs,
+                "traceback": ended.einfo.tb if ended.einfo else None,
+                "einfo": ended.einfo,
+            }
+        case "task_retry":
+            reason = ended.reason if ended.reason is not None else ended.error
+            return sender, {"request": request, "reason": reason, "einfo": ended.einfo}
+        case "task_postrun":
+            return sender, {
+                "task_id": request.id,
+                "task": task,
+                "args": args,
+                "kwargs": kwargs,
+                "retval": ended.value if ended.error is None else ended.error,
+                "state": decided.verdict.postrun_state,
+            }
+        case "task_revoked":
+            return sender, {
+                "request": request,
+                "terminated": ended.end is End.TERMINATED,
+                "signum": _signum(execution.delivery.lost),
+                "expired": ended.end is End.EXPIRED,
+            }
+        case "task_unknown":
+            return sender, {
+                "message": execution.delivery.message,
+                "exc": ended.error,
+                "name": request.task,
+                "id": request.id,
+            }
+        case _:
+            return sender, {"message": execution.delivery.message, "exc": ended.error}
+
+
+def _signum(lost: Lost | None) -> int | None:
+    if lost is None:
+        return None
+    return getattr(signal, lost.detail, None)
+
+
+def _log(decided: Decided) -> None:
+    execution, ended = decided.execution, decided.ended
+    name, error = execution.name, ended.error
+    match ended.end:
+        case End.RETURNED:
+            if logger.isEnabledFor(logging.INFO):
+                limit = execution.task.options.resultrepr_maxsize if execution.task else 1024
+                value = safe_repr(ended.value, limit)
+                logger.info("Task %s succeeded in %.6fs: %s", name, ended.runtime, value)
+        case End.RETRY:
+            logger.info("Task %s retry: %s", name, ended.reason)
+        case End.RAISED | End.SOFT_LIMIT:
+            throws = execution.task.options.throws if execution.task else ()
+            if isinstance(error, throws):
+                logger.info("Task %s raised expected: %r", name, error)
+            else:
+                logger.error("Task %s raised unexpected: %r\n%s", name, error, ended.einfo)
+        case End.IGNORED:
+            logger.info("Task %s ignored", name)
+        case End.REJECTED | End.REQUEUED:
+            logger.warning("Task %s rejected: %r", name, error)
+        case End.EXPIRED | End.REVOKED:
+            logger.info("Discarding %s task: %s", ended.end.name.lower(), name)
+        case End.TERMINATED:
+            logger.warning("Task %s was terminated.", name)
+        case End.UNKNOWN_TASK:
+            _log_unknown(decided)
+        case End.UNREADABLE:
+            queue = execution.delivery.queue
+            logger.error("A message in queue %r goes to the dead letters: %s", queue, error)
+        case End.STORED:
+            state = execution.stored_state
+            logger.info("Task %s had ended in %s already; it isn't run again.", name, state)
+        case _:
+            logger.error("Task %s: %s: %s", name, type(error).__name__, error)
+
+
+def _log_unknown(decided: Decided) -> None:
+    name, task = decided.execution.name, decided.execution.request.task
+    if decided.verdict.dead:
+        logger.error(
+            "Task %s goes to the dead letters: no worker that knows %r took it in time.", name, task
+        )
+    elif decided.execution.delivery.unknown_since_at is None:
+        logger.error(
+            "Task %s isn't known here (%r). It waits for a worker that knows it. "
+            "Is its module imported? See --include.",
+            name,
+            task,
+        )

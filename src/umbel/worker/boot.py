@@ -1,0 +1,179 @@
+"""A worker's life in one function: from the settings to the exit code.
+
+1. Import what the app's settings name; say what can't work, before anything starts.
+2. Set up logging, fire ``celeryd_init`` and ``worker_init``.
+3. Make the scoreboard and fork the fork server: no thread and no connection exists yet.
+4. Become the supervisor: open the broker, enlist, take over from dead runs of this host.
+5. Watch until told to stop; leave the broker and remove the scoreboard.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from umbel import signals
+from umbel.app import Umbel
+from umbel.connect import make_broker
+from umbel.exceptions import ImproperlyConfigured
+from umbel.ports import BrokerOptions
+from umbel.worker.executor import pack_options
+from umbel.worker.forkserver import ForkServer, Order
+from umbel.worker.logs import name_process, say_hello, set_up_logging
+from umbel.worker.options import WorkerOptions, node_name, usable_processors
+from umbel.worker.process import Setup, run_pool_process
+from umbel.worker.scoreboard import Scoreboard
+from umbel.worker.supervisor import SPARE_SLOTS, Supervisor
+from umbel.worker.undertaker import host_id
+
+POOLS: Final = ("prefork", "solo")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What signals of the worker's life have as their sender."""
+
+    app: Umbel
+    hostname: str
+    options: WorkerOptions
+    pool: str
+    concurrency: int
+    queues: tuple[str, ...]
+
+
+def run_worker(app: Umbel, options: WorkerOptions) -> int:
+    """Run a worker until it is stopped; its exit code.
+
+    Raises `ImproperlyConfigured`, `QueueNotFound` and `BrokerUnavailable` before it has started.
+    """
+    worker = _prepare(app, options)
+    _check(worker)
+    set_up_logging(app.conf, options)
+    signals.celeryd_init.send(worker.hostname, instance=worker, conf=app.conf, options=options)
+    signals.worker_init.send(worker)
+    signals.celeryd_after_setup.send(worker.hostname, instance=worker, conf=app.conf)
+    setup = _make_setup(worker)
+    try:
+        if worker.pool == "solo":
+            return _run_solo(worker, setup)
+        return _run_prefork(worker, setup)
+    except BaseException:
+        setup.board.path.unlink(missing_ok=True)
+        raise
+
+
+def _run_prefork(worker: Worker, setup: Setup) -> int:
+    def body(order: Order) -> int:
+        name_process(f"ForkPoolWorker-{order.number}")
+        return run_pool_process(setup, order)
+
+    server = ForkServer.start(body)
+    try:
+        supervisor = _start(worker, setup, server)
+    except BaseException:
+        server.kill()
+        raise
+    return supervisor.loop()
+
+
+def _run_solo(worker: Worker, setup: Setup) -> int:
+    supervisor = _start(worker, setup, None)
+    process = supervisor.adopt_self()
+    loop = supervisor.loop_beside()
+    process.run()
+    supervisor.solo_ended()
+    return loop.join()
+
+
+def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Supervisor:
+    if worker.options.purge:
+        worker.app.broker.declare(worker.queues)
+        worker.app.broker.purge(worker.queues)
+    supervisor = Supervisor(setup, server, worker)
+    supervisor.take_signals()
+    supervisor.start()
+    say_hello(worker.hostname, worker.app.connections.broker_url, worker.queues, setup.concurrency)
+    return supervisor
+
+
+def _prepare(app: Umbel, options: WorkerOptions) -> Worker:
+    conf = app.conf
+    app.load_modules()
+    for module in options.include:
+        importlib.import_module(module)
+    signals.import_modules.send(app)
+    pool = options.pool or conf.worker_pool
+    concurrency = options.concurrency or conf.worker_concurrency or usable_processors()
+    queues = app.router.select(options.queues or None, options.exclude_queues)
+    return Worker(
+        app=app,
+        hostname=node_name(options.hostname),
+        options=options,
+        pool=pool,
+        concurrency=1 if pool == "solo" else concurrency,
+        queues=tuple(queue.name for queue in queues),
+    )
+
+
+def _check(worker: Worker) -> None:
+    """Refuse what can't work, in one sentence each."""
+    app = worker.app
+    if worker.pool not in POOLS:
+        raise ImproperlyConfigured(
+            f"pool {worker.pool!r} isn't available; there are: {', '.join(POOLS)}"
+        )
+    driver = make_broker(app.connections.broker_url, BrokerOptions(), app.clock)
+    if not driver.features.processes:
+        raise ImproperlyConfigured(
+            f"the broker {app.connections.broker_url} lives inside one process, so no worker can "
+            "take anything from it; name one that processes share, for example "
+            "sqlite:///tasks.db"
+        )
+    if worker.pool == "solo":
+        limited = [name for name, task in app.tasks.items() if task.options.time_limit]
+        if worker.options.time_limit or limited:
+            what = f"task {limited[0]!r} has one" if limited else "--time-limit is given"
+            raise ImproperlyConfigured(
+                f"the solo pool can't keep a hard time limit ({what}), since it would have to end "
+                "the worker itself; use --pool prefork, or soft limits"
+            )
+
+
+def _make_setup(worker: Worker) -> Setup:
+    app, conf, options = worker.app, worker.app.conf, worker.options
+    run = uuid.uuid4().hex[:20]
+    board = Scoreboard.create(run, worker.concurrency + SPARE_SLOTS)
+    info = {
+        "hostname": worker.hostname,
+        "host": host_id(),
+        "pid": os.getpid(),
+        "board": str(board.path),
+        "pool": worker.pool,
+        "concurrency": worker.concurrency,
+        "queues": list(worker.queues),
+        "python": sys.version.split()[0],
+        "started_at": time.time(),
+        "options": pack_options(app),
+    }
+    multiplier = options.prefetch_multiplier
+    return Setup(
+        app=app,
+        run=run,
+        hostname=worker.hostname,
+        queues=worker.queues,
+        board=board,
+        info=json.dumps(info).encode(),
+        lease_time=conf.worker_lease_time,
+        concurrency=worker.concurrency,
+        multiplier=conf.worker_prefetch_multiplier if multiplier is None else multiplier,
+        max_tasks=options.max_tasks_per_child or conf.worker_max_tasks_per_child,
+        time_limit=options.time_limit,
+        soft_time_limit=options.soft_time_limit,
+        hard_limits=worker.pool != "solo",
+    )

@@ -1,0 +1,290 @@
+"""The I/O thread of a pool process: it takes turns at the broker.
+
+One turn settles what has been decided, marks the next tasks as begun and leases more. How much is
+leased and marked follows from how long the tasks take: what is leased ahead is about 30 ms of
+work, what is marked at most 10 ms and 16 tasks, and when the running task takes longer than
+30 ms, all that stands behind it goes back, so that an idle process elsewhere can have it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from umbel.clock import boot_time
+from umbel.exceptions import BrokerUnavailable, OperationalError
+from umbel.message import Delivery, How, Settlement
+from umbel.ports import Broker, Coordinator, ResultStore, Turn
+from umbel.worker.desk import Desk, Item, Refused
+from umbel.worker.scoreboard import Word
+
+logger = logging.getLogger("umbel.worker")
+
+AHEAD: Final = 0.030
+MOST_AHEAD: Final = 64
+MARKED: Final = 0.010
+MOST_MARKED: Final = 16
+LONG: Final = 0.030
+OUTCOME_PATIENCE: Final = 0.005
+MOST_OUTCOMES: Final = 32
+IDLE_WAIT: Final = 1.0
+LAST_WAIT: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Diet:
+    """How a consumer eats: its queues, and `worker_prefetch_multiplier` (None adapts)."""
+
+    queues: Sequence[str]
+    multiplier: int | None = None
+    burials_only: bool = False
+
+
+class Consumer:
+    """Feeds one pool process. `run` is the body of its I/O thread; `RunLost` leaves it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        coordinator: Coordinator,
+        store: ResultStore | None,
+        owner: str,
+        desk: Desk,
+        diet: Diet,
+        *,
+        lease_time: float,
+        last_wait: float = LAST_WAIT,
+    ) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+        self._separate_store = None if store and store.location == broker.location else store
+        self._owner = owner
+        self._desk = desk
+        self._diet = diet
+        self._longest_pause = lease_time / 4
+        self._last_wait = last_wait
+        self._number = 0
+        self._held: deque[Delivery] = deque()
+        self._returns: list[int] = []
+        self._more = False
+        self._seen_revocations = 0
+        self.revoked: set[str] = set()
+        """Ids that the revocation log has named; the log itself has the last word."""
+
+    def run(self) -> None:
+        """Take turns until the desk says stop and everything is settled."""
+        while self._step():
+            pass
+
+    def _step(self) -> bool:
+        """One pause and the turn that it calls for; False at the end."""
+        desk = self._desk
+        if desk.stopping or desk.retiring:
+            return self._step_to_the_end()
+        if self._is_idle():
+            return self._step_idle()
+        desk.wait_for_call(self._patience())
+        if self._diet.multiplier is None and self._runs_for() > LONG:
+            self._give_back()
+        if self._calls_for_a_turn():
+            self._turn()
+        return True
+
+    def _step_idle(self) -> bool:
+        """Nothing is held: wait until something may be there, and ask."""
+        if not self._more and self._number and not self._diet.burials_only:
+            self._wait_at_the_broker()
+        brought = self._turn()
+        return brought or not self._diet.burials_only
+
+    def _step_to_the_end(self) -> bool:
+        """Give back what hasn't started, and settle what runs once it has ended."""
+        self._give_back()
+        if self._is_idle():
+            return False
+        if not self._calls_for_a_turn():
+            self._desk.wait_for_call(LONG)
+        if self._calls_for_a_turn():
+            self._turn()
+        return True
+
+    def _wait_at_the_broker(self) -> None:
+        try:
+            self._broker.wait(self._diet.queues, IDLE_WAIT)
+        except BrokerUnavailable:
+            time.sleep(min(IDLE_WAIT, self._longest_pause))
+
+    # What the next turn asks for.
+
+    def _started(self) -> int:
+        """The newest lease that has started or can't start any more."""
+        words = self._desk.slot.words
+        return max(words[Word.LANE] >> 1, words[Word.SKIP_TO])
+
+    def _unstarted(self) -> int:
+        return self._desk.slot.words[Word.HIGH] - self._started()
+
+    def _is_idle(self) -> bool:
+        desk = self._desk
+        return not (desk.unsettled or desk.outcomes or self._returns or self._unstarted())
+
+    def _runs_for(self) -> float:
+        """Seconds since the running task started; 0 between tasks."""
+        words = self._desk.slot.words
+        if words[Word.LANE] & 1 or not words[Word.LANE]:
+            return 0.0
+        return boot_time() - words[Word.STARTED_AT] / 1e9
+
+    def _patience(self) -> float:
+        if self._desk.outcomes or self._returns:
+            return OUTCOME_PATIENCE
+        return LONG / 3 if self._unstarted() else IDLE_WAIT
+
+    def _calls_for_a_turn(self) -> bool:
+        """Whether there is something to settle, or the main thread needs the next mark."""
+        if self._desk.outcomes or self._returns:
+            return True
+        return bool(self._held) and self._desk.slot.words[Word.BEGUN] <= self._started()
+
+    def _appetite(self) -> int:
+        """How many more to lease: what fills `AHEAD` seconds, and one for a free process."""
+        desk = self._desk
+        if desk.stopping or desk.retiring:
+            return 0
+        unstarted = self._unstarted()
+        if self._diet.multiplier is not None:
+            return max(0, (self._diet.multiplier or MOST_AHEAD) - unstarted)
+        runs_for = self._runs_for()
+        if runs_for > LONG:
+            return 0
+        target = (self._ahead() if self._more else 0) if runs_for else max(1, self._ahead())
+        return max(0, target - unstarted)
+
+    def _ahead(self) -> int:
+        average = self._desk.average
+        return 0 if average is None else min(MOST_AHEAD, int(AHEAD / max(average, 1e-9)))
+
+    def _marks(self) -> int:
+        """How many unstarted leases may be marked as begun."""
+        average = self._desk.average
+        return 1 if average is None else max(1, min(MOST_MARKED, int(MARKED / max(average, 1e-9))))
+
+    # The turn.
+
+    def _turn(self) -> bool:
+        """Take one turn; True where it brought something."""
+        settlements = [self._desk.outcomes.popleft() for _ in range(len(self._desk.outcomes))]
+        settlements += [Settlement(lease, How.RELEASE) for lease in self._returns]
+        self._returns = []
+        limit = self._appetite()
+        begin = self._started() + self._marks()
+        self._desk.slot.words[Word.FETCHING] = int(limit > 0)
+        reply = self._reach_the_broker(settlements, begin, limit)
+        self._more = bool(limit) and len(reply.deliveries) == limit
+        self._take_stock(settlements, reply)
+        self._read_revocations(reply.revocations)
+        self._hand_out(reply, begin)
+        return bool(reply.deliveries or settlements)
+
+    def _reach_the_broker(self, settlements: Sequence[Settlement], begin: int, limit: int) -> Turn:
+        """The reply to the turn, however long the broker or the result store is away.
+
+        A turn whose reply was lost is repeated under its number, so nothing is done twice.
+        """
+        settlements = self._store_first(settlements)
+        self._number += 1
+        pause = 0.02
+        while True:
+            try:
+                return self._broker.turn(
+                    self._owner,
+                    self._number,
+                    queues=self._diet.queues,
+                    settlements=settlements,
+                    begin=begin,
+                    limit=limit,
+                    lost_only=self._diet.burials_only,
+                )
+            except OperationalError as error:
+                pause = self._pause(error, pause)
+
+    def _store_first(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
+        """Where the result store is another database: store, then settle without results."""
+        store = self._separate_store
+        results = [settlement.result for settlement in settlements if settlement.result]
+        if store is None or not results:
+            return settlements
+        pause = 0.02
+        while True:
+            try:
+                store.put(results)
+                return [replace(settlement, result=None) for settlement in settlements]
+            except OperationalError as error:
+                pause = self._pause(error, pause)
+
+    def _pause(self, error: OperationalError, pause: float) -> float:
+        """Wait before the next try; the next pause. Gives up when stopping takes too long."""
+        if self._desk.stopping and not self._runs_for():
+            self._last_wait -= pause
+            if self._last_wait < 0:
+                raise error
+        logger.warning("%s Trying again in %.2f s; running tasks go on.", error, pause)
+        time.sleep(pause)
+        return min(pause * 2, self._longest_pause)
+
+    def _take_stock(self, settlements: Sequence[Settlement], reply: Turn) -> None:
+        """Tell the main thread what was refused; forget what is settled or another's."""
+        refused = dict(reply.refused)
+        for settlement in settlements:
+            lease = settlement.lease
+            delivery = self._desk.unsettled.get(lease)
+            answer = None
+            if delivery is not None and lease in refused:
+                answer = Refused(delivery, refused[lease])
+            elif delivery is not None:
+                if lease in reply.lost:
+                    self._log_discarded(delivery)
+                self._desk.settled(lease)
+            if lease == self._desk.awaited:
+                self._desk.answers.put(answer)
+            elif answer is not None:
+                self._desk.hand_out([answer])
+        self._desk.raise_floor()
+
+    def _log_discarded(self, delivery: Delivery) -> None:
+        logger.warning(
+            "The outcome of lease %d (queue %s) is discarded: the delivery is another's by now.",
+            delivery.lease,
+            delivery.queue,
+        )
+
+    def _read_revocations(self, version: int) -> None:
+        if version <= self._seen_revocations:
+            return
+        self._seen_revocations, entries = self._coordinator.revoked(self._seen_revocations)
+        self.revoked.update(entry.task_id for entry in entries)
+
+    def _hand_out(self, reply: Turn, begin: int) -> None:
+        """To the main thread what is marked, to the held what isn't yet."""
+        words = self._desk.slot.words
+        if reply.deliveries:
+            self._held.extend(reply.deliveries)
+            words[Word.HIGH] = reply.deliveries[-1].lease
+        words[Word.BEGUN] = begin
+        words[Word.FETCHING] = 0
+        batch: list[Item] = []
+        while self._held and self._held[0].lease <= begin:
+            batch.append(self._held.popleft())
+        if batch:
+            self._desk.hand_out(batch)
+
+    def _give_back(self) -> None:
+        if self._unstarted():
+            self._returns += self._desk.give_back()
+            self._held.clear()

@@ -1,0 +1,86 @@
+"""One delivery on its way through the executor, and how it ended: plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from umbel.message import Delivery
+from umbel.outcome import End, Options
+from umbel.request import Context
+from umbel.stored import format_traceback
+from umbel.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionInfo:
+    """An exception with its traceback, as handlers and signals get it (`einfo`)."""
+
+    exception: BaseException
+    traceback: str
+    tb: TracebackType | None = None
+    internal: bool = False
+
+    @classmethod
+    def of(cls, exc: BaseException) -> ExceptionInfo:
+        return cls(exc, format_traceback(exc), exc.__traceback__)
+
+    @property
+    def type(self) -> type[BaseException]:
+        return type(self.exception)
+
+    def __str__(self) -> str:
+        return self.traceback
+
+
+@dataclass(slots=True)
+class Execution:
+    """A delivery that has been read. `end` is set where it is not to be run at all.
+
+    `task` is None for a name that this worker doesn't know, `request` for an unreadable message.
+    Limits are in seconds.
+    """
+
+    delivery: Delivery
+    options: Options
+    request: Context = field(default_factory=Context)
+    task: Task[Any, Any] | None = None
+    end: End | None = None
+    error: BaseException | None = None
+    stored_state: str = ""
+    signum: int | None = None
+    time_limit: float | None = None
+    soft_time_limit: float | None = None
+
+    @property
+    def name(self) -> str:
+        """``task[id]``, for log lines."""
+        return f"{self.request.shadow or self.request.task}[{self.request.id}]"
+
+    @property
+    def texts(self) -> tuple[str, str, str, str]:
+        """What the scoreboard shows: id, task name, argument representations."""
+        request = self.request
+        return (
+            request.id or "",
+            request.task or "",
+            request.argsrepr[:1000],
+            request.kwargsrepr[:1000],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an execution ended. `value` is the return value, or None.
+
+    `error` is the exception that ended it, for a retry the one that caused it, with the `Retry`
+    as `reason`; `runtime` is in seconds. What is to be sent is in the request's `follow_ups`.
+    """
+
+    end: End
+    value: Any = None
+    error: BaseException | None = None
+    einfo: ExceptionInfo | None = None
+    reason: object = None
+    runtime: float = 0.0

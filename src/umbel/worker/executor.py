@@ -1,0 +1,320 @@
+"""From a delivery to the end of its execution: reads the message, runs the task.
+
+Nothing is decided here about what follows, and nothing is settled; see `outcome` and `settler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+
+from umbel import signals, states
+from umbel.app import Umbel
+from umbel.exceptions import (
+    DecodeError,
+    Ignore,
+    InvalidTaskError,
+    NotRegistered,
+    OperationalError,
+    Reject,
+    Retry,
+    SoftTimeLimitExceeded,
+    TaskRevokedError,
+    TimeLimitExceeded,
+    WorkerLostError,
+    WorkerTerminate,
+)
+from umbel.message import Delivery, Loss, Lost, Message, Unreadable
+from umbel.outcome import End, Options
+from umbel.protocol import read_request, take_call
+from umbel.request import Context, running
+from umbel.serialization import Call, as_call, decode
+from umbel.stored import decode_meta
+from umbel.task import Task
+from umbel.worker.execution import Ended, ExceptionInfo, Execution
+
+IsRevoked = Callable[[str], bool]
+
+_END_OF_LOSS = {
+    Loss.PROCESS: End.PROCESS_LOST,
+    Loss.WORKER: End.WORKER_LOST,
+    Loss.HARD_LIMIT: End.HARD_LIMIT,
+    Loss.TERMINATED: End.TERMINATED,
+    Loss.COLD_STOP: End.COLD_STOP,
+}
+_LATER_PARTS = ("callbacks", "errbacks", "chain", "chord")
+
+
+class Executor:
+    """Runs tasks of one app in this process's main thread."""
+
+    def __init__(
+        self,
+        app: Umbel,
+        *,
+        hostname: str,
+        is_revoked: IsRevoked,
+        time_limit: float | None = None,
+        soft_time_limit: float | None = None,
+        store_started: Callable[[Execution], None],
+    ) -> None:
+        self._app = app
+        self._hostname = hostname
+        self._is_revoked = is_revoked
+        self._limits = (time_limit, soft_time_limit)
+        self._store_started = store_started
+        self._accept = app.conf.accept_content
+        self._zone = app.zone
+        self._options = {name: options_of(task) for name, task in app.tasks.items()}
+        self._runner: asyncio.Runner | None = None
+        self.in_task = False
+        """Whether the task's own code runs: a soft limit is raised only then."""
+        self.loop_task: asyncio.Task[Any] | None = None
+        """The running ``async def`` task: a soft limit cancels it."""
+        self.soft_limit_hit: float | None = None
+
+    def prepare(self, delivery: Delivery) -> Execution:
+        """Read the message. Never raises: what can't be run has its `end` set."""
+        execution = Execution(delivery, Options())
+        try:
+            execution.request = read_request(delivery, hostname=self._hostname, zone=self._zone)
+        except InvalidTaskError as error:
+            execution.end = End.UNREADABLE
+            execution.error = error
+            return execution
+        request = execution.request
+        execution.task = task = self._app.tasks.get(request.task or "")
+        if delivery.lost is not None:
+            self._prepare_burial(execution, delivery.lost)
+        elif task is None:
+            execution.end = End.UNKNOWN_TASK
+            execution.error = NotRegistered(
+                f"no task named {request.task!r} is registered in this worker"
+            )
+        else:
+            execution.options = self._options[task.name]
+            self._read_body(execution, delivery.message)
+            if execution.end is None:
+                self._look_before_start(execution, task)
+        return execution
+
+    def _read_body(self, execution: Execution, message: Message | Unreadable) -> None:
+        assert isinstance(message, Message)
+        try:
+            args, kwargs, embed = _body(message, self._accept)
+            take_call(execution.request, args, kwargs, embed)
+            for part in _LATER_PARTS:
+                if getattr(execution.request, part):
+                    raise InvalidTaskError(
+                        f"the message carries {part!r}, which this release doesn't run; "
+                        "send it to a worker that does, or requeue it after an upgrade"
+                    )
+        except (DecodeError, InvalidTaskError) as error:
+            execution.end = End.UNREADABLE
+            execution.error = error
+
+    def _look_before_start(self, execution: Execution, task: Task[Any, Any]) -> None:
+        """Expired, revoked, or done by an earlier delivery; else the limits of the run."""
+        request = execution.request
+        if request.expires_at is not None and time.time() >= request.expires_at:
+            execution.end, execution.error = End.EXPIRED, TaskRevokedError("expired")
+        elif self._is_revoked(request.id or ""):
+            execution.end, execution.error = End.REVOKED, TaskRevokedError("revoked")
+        elif self._is_done(execution):
+            execution.end = End.STORED
+        else:
+            hard, soft = self._limits
+            execution.time_limit = request.time_limit or task.options.time_limit or hard
+            execution.soft_time_limit = (
+                request.soft_time_limit or task.options.soft_time_limit or soft
+            )
+
+    def _is_done(self, execution: Execution) -> bool:
+        """Whether deduplication is on and a redelivered task's result is SUCCESS already."""
+        delivery = execution.delivery
+        if not (delivery.redelivered or delivery.redeliveries):
+            return False
+        if not (self._app.conf.worker_deduplicate_successful_tasks and execution.options.acks_late):
+            return False
+        execution.stored_state = self._stored_state(execution.request.id or "")
+        return execution.stored_state == states.SUCCESS
+
+    def _stored_state(self, task_id: str) -> str:
+        """The stored state, or empty. Waits for a store that is away."""
+        store = self._app.store
+        if store is None:
+            return ""
+        while True:
+            try:
+                (result,) = store.get([task_id])
+                return "" if result is None else decode_meta(result.meta).status
+            except OperationalError:
+                time.sleep(0.2)
+
+    def _prepare_burial(self, execution: Execution, lost: Lost) -> None:
+        """What a dead process or run was running: nothing of it is run here."""
+        request = execution.request
+        execution.stored_state = self._stored_state(request.id or "")
+        execution.options = options_in(lost.info, request.task or "", self._options)
+        execution.end = _END_OF_LOSS[lost.loss]
+        if execution.stored_state in states.READY_STATES:
+            execution.end = End.STORED
+        message = execution.delivery.message
+        try:
+            if isinstance(message, Message):
+                take_call(request, *_body(message, self._accept))
+        except (DecodeError, InvalidTaskError):
+            request.args, request.kwargs = [], {}
+        execution.error = _loss_error(lost)
+
+    def run(self, execution: Execution) -> Ended:
+        """Execute what `prepare` has let through. Never raises."""
+        if execution.end is not None:
+            error = execution.error
+            einfo = (
+                None if error is None else ExceptionInfo(error, f"{type(error).__name__}: {error}")
+            )
+            return Ended(execution.end, error=error, einfo=einfo)
+        task = execution.task
+        assert task is not None
+        request = execution.request
+        if task.options.track_started:
+            self._store_started(execution)
+        started = time.perf_counter()
+        with running(task, request):
+            try:
+                value = self._call(task, request)
+            except BaseException as error:
+                return _ended_by(error, task, time.perf_counter() - started)
+        return Ended(End.RETURNED, value=value, runtime=time.perf_counter() - started)
+
+    def _call(self, task: Task[Any, Any], request: Context) -> Any:
+        args, kwargs = request.args or [], request.kwargs or {}
+        if signals.task_prerun.receivers:
+            signals.task_prerun.send(task, task_id=request.id, task=task, args=args, kwargs=kwargs)
+        try:
+            self.in_task = True
+            task.before_start(request.id, args, kwargs)
+            value = task.run(*args, **kwargs)
+            return self._on_loop(value) if inspect.iscoroutine(value) else value
+        finally:
+            self.in_task = False
+
+    def _on_loop(self, coroutine: Any) -> Any:
+        """Run an ``async def`` task on this process's event loop."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+
+        async def body() -> Any:
+            self.loop_task = asyncio.current_task()
+            try:
+                return await coroutine
+            finally:
+                self.loop_task = None
+
+        try:
+            return self._runner.run(body())
+        except asyncio.CancelledError:
+            if self.soft_limit_hit is not None:
+                raise SoftTimeLimitExceeded(self.soft_limit_hit) from None
+            raise
+        finally:
+            self.soft_limit_hit = None
+
+    def exceed_soft_limit(self, limit: float) -> None:
+        """Called from a signal handler of the main thread: end the running task softly."""
+        if self.loop_task is not None and self._runner is not None:
+            self.soft_limit_hit = limit
+            self._runner.get_loop().call_soon_threadsafe(self.loop_task.cancel)
+        elif self.in_task:
+            raise SoftTimeLimitExceeded(limit)
+
+    def close(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+
+
+def options_of(task: Task[Any, Any]) -> Options:
+    """What of a task's options the outcome table needs."""
+    options = task.options
+    return Options(**{name: getattr(options, name) for name in Options.__slots__})
+
+
+def pack_options(app: Umbel) -> dict[str, dict[str, Any]]:
+    """The options of all tasks, for the `info` of a run: whoever buries reads them."""
+    return {name: msgspec.to_builtins(options_of(task)) for name, task in app.tasks.items()}
+
+
+def options_in(info: bytes, task: str, own: dict[str, Options]) -> Options:
+    """The options that the dead run had for a task; ours where it didn't know the task."""
+    try:
+        known = msgspec.json.decode(info).get("options", {})
+        return msgspec.convert(known[task], Options)
+    except (msgspec.MsgspecError, KeyError, AttributeError, TypeError):
+        return own.get(task, Options())
+
+
+def _body(message: Message, accept: Collection[str]) -> Call:
+    if message.headers.get("compression"):
+        raise InvalidTaskError(
+            f"the body is compressed ({message.headers['compression']!r:.40}), which this release "
+            "can't read; send it without task_compression"
+        )
+    return as_call(decode(message.body, message.content_type, message.content_encoding, accept))
+
+
+def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float) -> Ended:
+    match error:
+        case Ignore():
+            return Ended(End.IGNORED, error=error, runtime=runtime)
+        case Reject():
+            end = End.REQUEUED if error.requeue else End.REJECTED
+            return Ended(end, error=error, einfo=ExceptionInfo.of(error), runtime=runtime)
+        case Retry():
+            return _retried(error, runtime)
+        case WorkerTerminate():
+            lost = WorkerLostError("The worker was stopped cold while the task ran.")
+            return Ended(End.COLD_STOP, error=lost, einfo=ExceptionInfo.of(lost), runtime=runtime)
+        case SystemExit() | KeyboardInterrupt():
+            code = getattr(error, "code", 1)
+            lost = WorkerLostError(f"Worker exited prematurely: exitcode {code}.")
+            return Ended(
+                End.PROCESS_LOST, error=lost, einfo=ExceptionInfo.of(lost), runtime=runtime
+            )
+        case _:
+            return _failed(error, task, runtime)
+
+
+def _failed(error: BaseException, task: Task[Any, Any], runtime: float) -> Ended:
+    """An exception: a retry where the task's options ask for one, else a failure."""
+    try:
+        retry = task.next_try(error)
+    except BaseException as final:
+        error = final
+    else:
+        if retry is not None:
+            return _retried(retry, runtime)
+    end = End.SOFT_LIMIT if isinstance(error, SoftTimeLimitExceeded) else End.RAISED
+    return Ended(end, error=error, einfo=ExceptionInfo.of(error), runtime=runtime)
+
+
+def _retried(retry: Retry, runtime: float) -> Ended:
+    cause = retry.exc if isinstance(retry.exc, BaseException) else retry
+    return Ended(
+        End.RETRY, error=cause, einfo=ExceptionInfo.of(cause), reason=retry, runtime=runtime
+    )
+
+
+def _loss_error(lost: Lost) -> BaseException:
+    match lost.loss:
+        case Loss.HARD_LIMIT:
+            return TimeLimitExceeded(float(lost.detail))
+        case Loss.TERMINATED:
+            return TaskRevokedError("terminated")
+        case _:
+            return WorkerLostError(lost.detail)

@@ -1,0 +1,114 @@
+"""Log lines of a worker, in Celery's format; a set-up that the app has made is left alone."""
+
+from __future__ import annotations
+
+import io
+import logging
+import multiprocessing
+import sys
+from typing import Any, TextIO
+
+from umbel import signals
+from umbel.exceptions import ImproperlyConfigured
+from umbel.settings import Settings, censored
+from umbel.worker.options import WorkerOptions
+
+logger = logging.getLogger("umbel.worker")
+stdouts = logging.getLogger("umbel.redirected")
+
+
+def set_up_logging(conf: Settings, options: WorkerOptions) -> None:
+    """Log to stderr or the logfile, unless the app has set up the root logger itself.
+
+    A receiver of ``setup_logging`` takes over all of it.
+    """
+    level = log_level(options.loglevel)
+    given = {
+        "loglevel": level,
+        "logfile": options.logfile,
+        "format": conf.worker_log_format,
+        "colorize": False,
+    }
+    if signals.setup_logging.receivers:
+        signals.setup_logging.send(None, **given)
+        return
+    root = logging.getLogger()
+    hijacks = conf.non_defaults().get("worker_hijack_root_logger") is True
+    if root.handlers and not hijacks:
+        logger.setLevel(level)
+        return
+    handler: logging.Handler = (
+        logging.FileHandler(options.logfile) if options.logfile else logging.StreamHandler()
+    )
+    handler.setFormatter(logging.Formatter(conf.worker_log_format, conf.worker_log_datefmt))
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    signals.after_setup_logger.send(None, logger=root, **given)
+    if conf.worker_redirect_stdouts:
+        redirect_stdouts(handler, conf.worker_redirect_stdouts_level)
+
+
+def redirect_stdouts(handler: logging.Handler, level: str | int) -> None:
+    """What tasks print becomes log lines; the handler keeps the real stream."""
+    if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
+        handler.setStream(sys.__stderr__)
+    number = log_level(level)
+    sys.stdout = _Lines(number)
+    sys.stderr = _Lines(number)
+
+
+class _Lines(io.TextIOBase):
+    """A stream whose lines go to the log."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._rest = ""
+        self._writing = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        # A handler that itself fails writes its traceback to sys.stderr, which is this.
+        if self._writing:
+            stream: TextIO | None = sys.__stderr__
+            return stream.write(text) if stream else len(text)
+        self._writing = True
+        try:
+            *lines, self._rest = (self._rest + text).split("\n")
+            for line in lines:
+                if line.strip():
+                    stdouts.log(self._level, "%s", line)
+        finally:
+            self._writing = False
+        return len(text)
+
+    def isatty(self) -> bool:
+        return False
+
+
+def log_level(level: str | int) -> int:
+    """A level by its number or name. Raises `ImproperlyConfigured`."""
+    if isinstance(level, int):
+        return level
+    number: Any = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ImproperlyConfigured(
+            f"log level {level!r} doesn't exist; expected DEBUG, INFO, WARNING, ERROR, CRITICAL"
+        )
+    return int(number)
+
+
+def name_process(name: str) -> None:
+    """What ``%(processName)s`` shows."""
+    multiprocessing.current_process().name = name
+
+
+def say_hello(hostname: str, broker_url: str, queues: tuple[str, ...], concurrency: int) -> None:
+    logger.info(
+        "%s: broker %s, queues %s, %d processes.",
+        hostname,
+        censored("broker_url", broker_url),
+        ", ".join(queues),
+        concurrency,
+    )

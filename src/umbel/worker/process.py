@@ -1,0 +1,307 @@
+"""A pool process: fetches for itself, executes in its main thread, settles through its I/O thread.
+
+Its supervisor talks to it through its slot of the scoreboard and one signal, SIGUSR1, which means
+"look at your slot": to stop, or that the soft limit of what runs has passed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from types import FrameType
+from typing import Final
+
+import msgspec
+
+from umbel import signals
+from umbel.app import Umbel
+from umbel.clock import boot_time
+from umbel.exceptions import OperationalError, RunLost, Unroutable, WorkerTerminate
+from umbel.outcome import End
+from umbel.ports import Broker
+from umbel.worker.announce import announce
+from umbel.worker.consumer import Consumer, Diet
+from umbel.worker.desk import Desk, Item, Refused
+from umbel.worker.execution import Ended, ExceptionInfo, Execution
+from umbel.worker.executor import Executor
+from umbel.worker.forkserver import Order
+from umbel.worker.options import ExitCode
+from umbel.worker.scoreboard import Scoreboard, Word
+from umbel.worker.settler import Decided, Settler
+
+logger = logging.getLogger("umbel.worker")
+
+STOP_WARM: Final = 1
+STOP_COLD: Final = 2
+POLL: Final = 0.01
+
+pack_settlement = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What all processes of one run share; made in the first process, inherited by fork."""
+
+    app: Umbel
+    run: str
+    hostname: str
+    queues: tuple[str, ...]
+    board: Scoreboard
+    info: bytes
+    """For `Broker.enlist`: who this is, and the task options for whoever must bury for it."""
+    lease_time: float
+    concurrency: int
+    multiplier: int | None
+    max_tasks: int | None
+    time_limit: float | None
+    soft_time_limit: float | None
+    hard_limits: bool
+    """Whether the pool can keep hard limits; the solo pool can't."""
+
+    def owner(self, number: int) -> str:
+        return f"{self.run}#{number}"
+
+
+class PoolProcess:
+    """One process of the pool; in the solo pool, the worker's only one.
+
+    `fail` ends this process at once with an exit code: nothing more may be done here.
+    """
+
+    def __init__(self, setup: Setup, order: Order, fail: Callable[[int], None] = os._exit) -> None:
+        self._setup = setup
+        self._fail = fail
+        self._owner = setup.owner(order.number)
+        self._slot = setup.board.slots[order.slot]
+        self._desk = Desk(self._slot)
+        self._diet = Diet(setup.queues, setup.multiplier, order.burials_only)
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._executed = 0
+
+    def run(self) -> int:
+        """Work until told to stop; the exit code."""
+        setup = self._setup
+        self._slot.words[Word.PID] = os.getpid()
+        signal.signal(signal.SIGUSR1, self._look_at_the_slot)
+        signals.worker_process_init.send(setup.hostname)
+        broker = setup.app.broker
+        self._enlist(broker)
+        consumer = Consumer(
+            broker,
+            broker,
+            setup.app.store,
+            self._owner,
+            self._desk,
+            self._diet,
+            lease_time=setup.lease_time,
+        )
+        self._settler = Settler(setup.app, hostname=setup.hostname)
+        self._executor = self._make_executor(consumer)
+        self._slot.words[Word.READY] = 1
+        doorman = threading.Thread(
+            target=self._pass_on_calls, args=(broker,), name="umbel-calls", daemon=True
+        )
+        consuming = threading.Thread(
+            target=self._consume, args=(consumer,), name="umbel-io", daemon=True
+        )
+        doorman.start()
+        consuming.start()
+        if self._slot.words[Word.STOP]:
+            self._stop()
+        self._work()
+        consuming.join()
+        self._executor.close()
+        signals.worker_process_shutdown.send(setup.hostname, pid=os.getpid(), exitcode=0)
+        return ExitCode.OK
+
+    def _make_executor(self, consumer: Consumer) -> Executor:
+        app, setup = self._setup.app, self._setup
+
+        def is_revoked(task_id: str) -> bool:
+            if task_id not in consumer.revoked:
+                return False
+            # An id can have been taken out of the log since; the log has the last word.
+            _, entries = app.broker.revoked(0)
+            return any(entry.task_id == task_id for entry in entries)
+
+        def store_started(execution: Execution) -> None:
+            if app.store is not None:
+                app.store.put([self._settler.started(execution, os.getpid())])
+
+        return Executor(
+            app,
+            hostname=setup.hostname,
+            is_revoked=is_revoked,
+            time_limit=setup.time_limit,
+            soft_time_limit=setup.soft_time_limit,
+            store_started=store_started,
+        )
+
+    def _enlist(self, broker: Broker) -> None:
+        while True:
+            try:
+                broker.enlist(self._setup.run, self._owner, self._setup.info)
+                return
+            except RunLost:
+                self._fail(ExitCode.RUN_LOST)
+            except OperationalError as error:
+                logger.warning("%s Trying again in 0.5 s.", error)
+                time.sleep(0.5)
+
+    # The I/O thread.
+
+    def _consume(self, consumer: Consumer) -> None:
+        try:
+            consumer.run()
+        except RunLost:
+            logger.error(
+                "This worker was taken for dead; what process %d held is another's.", os.getpid()
+            )
+            self._fail(ExitCode.RUN_LOST)
+        except OperationalError as error:
+            logger.error("%s Stopping without it; what was decided stays on the scoreboard.", error)
+            self._fail(ExitCode.UNSETTLED)
+        except BaseException:
+            logger.critical("The I/O thread of process %d failed.", os.getpid(), exc_info=True)
+            self._fail(ExitCode.SOFTWARE)
+        finally:
+            self._desk.close()
+
+    def _pass_on_calls(self, broker: Broker) -> None:
+        """Wake the I/O thread for a signal handler, which may take no locks itself."""
+        while True:
+            self._calls.get()
+            broker.interrupt()
+            self._desk.call()
+
+    # Signals, in the main thread.
+
+    def _look_at_the_slot(self, _signum: int, _frame: FrameType | None) -> None:
+        words = self._slot.words
+        if words[Word.STOP]:
+            self._stop()
+            if words[Word.STOP] == STOP_COLD and self._executor.in_task:
+                raise WorkerTerminate(1)
+        soft_at = words[Word.SOFT_AT]
+        if soft_at and self._slot.running_lease() and boot_time() * 1e9 >= soft_at:
+            words[Word.SOFT_AT] = 0
+            self._executor.exceed_soft_limit((soft_at - words[Word.STARTED_AT]) / 1e9)
+
+    def _stop(self) -> None:
+        self._desk.stopping = True
+        self._calls.put(None)
+
+    # The main thread.
+
+    def _work(self) -> None:
+        """Execute what the I/O thread hands out, until it hands out nothing more."""
+        desk = self._desk
+        while (batch := desk.next_batch()) is not None:
+            half = len(batch) // 2
+            for index, item in enumerate(batch):
+                self._handle(item)
+                if index == half:
+                    desk.call()
+            desk.call()
+
+    def _handle(self, item: Item) -> None:
+        if isinstance(item, Refused):
+            self._hand_in(self._unroutable(item), item.delivery.lease)
+            return
+        lease = item.lease
+        if not self._may_start(lease):
+            return
+        began = time.perf_counter()
+        execution = self._executor.prepare(item)
+        self._desk.unsettled[lease] = item
+        self._slot.start(
+            lease,
+            execution.texts,
+            boot_time(),
+            execution.soft_time_limit,
+            execution.time_limit if self._setup.hard_limits else None,
+        )
+        if self._desk.is_given_back(lease):
+            del self._desk.unsettled[lease]
+            self._slot.words[Word.LANE] = lease << 1 | 1
+            return
+        ended = self._executor.run(execution)
+        self._close(self._settler.decide(execution, ended))
+        self._desk.note_runtime(time.perf_counter() - began)
+        self._retire_if_due(ended)
+
+    def _close(self, decided: Decided) -> None:
+        """Keep the outcome where a death can't take it, announce it, hand it in."""
+        lease = decided.settlement.lease
+        if self._slot.decide(lease, pack_settlement(decided.settlement)):
+            announce(decided)
+            self._slot.end(lease)
+            self._desk.hand_in(decided.settlement)
+            return
+        # Too large for the scoreboard: it doesn't count as ended before it is settled.
+        self._desk.awaited = lease
+        self._hand_in(decided, lease)
+        while (refused := self._desk.answers.get()) is not None:
+            decided = self._unroutable(refused)
+            self._hand_in(decided, lease)
+        self._desk.awaited = 0
+        announce(decided)
+        self._slot.end(lease)
+
+    def _hand_in(self, decided: Decided, lease: int) -> None:
+        if lease != self._desk.awaited:
+            self._slot.decide(lease, pack_settlement(decided.settlement))
+            announce(decided)
+        self._desk.hand_in(decided.settlement)
+        self._desk.call()
+
+    def _unroutable(self, refused: Refused) -> Decided:
+        """The outcome of a task whose follow-up no queue would take."""
+        execution = self._executor.prepare(refused.delivery)
+        error = Unroutable(refused.reason)
+        ended = Ended(End.UNROUTABLE, error=error, einfo=ExceptionInfo.of(error))
+        return self._settler.decide(execution, ended)
+
+    def _may_start(self, lease: int) -> bool:
+        """Whether `lease` is still to be run here, once its place in the ring is free and this
+        run is known to live; False where it was given back meanwhile."""
+        desk, board = self._desk, self._setup.board
+        while True:
+            if desk.is_given_back(lease):
+                return False
+            fresh = boot_time() - board.beat_sent_at < self._setup.lease_time
+            if fresh and desk.has_room(lease):
+                return True
+            desk.call()
+            time.sleep(POLL)
+
+    def _retire_if_due(self, ended: Ended) -> None:
+        self._executed += 1
+        most = self._setup.max_tasks
+        if (most and self._executed >= most) or ended.end is End.PROCESS_LOST:
+            self._desk.retiring = True
+
+
+def run_pool_process(setup: Setup, order: Order) -> int:
+    """The body of a forked pool process; its exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    slot = setup.board.slots[order.slot]
+
+    def terminate(_signum: int, _frame: FrameType | None) -> None:
+        # A service manager may send SIGTERM to every process of the worker. Only the supervisor
+        # decides, and marks the task that is to be ended.
+        lease = slot.words[Word.TERMINATE]
+        if lease and lease == slot.running_lease():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, terminate)
+    return PoolProcess(setup, order).run()

@@ -1,0 +1,185 @@
+"""From the end of an execution to its settlement: asks the outcome table, builds the values.
+
+Applying them is the broker's turn; see `consumer`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from umbel import states
+from umbel.app import Umbel
+from umbel.exceptions import EncodeError, Retry
+from umbel.message import Dead, Delivery, How, Message, Posting, Result, Settlement
+from umbel.outcome import End, Settle, Verdict, decide
+from umbel.protocol import next_headers, priority_of, rebuild_message
+from umbel.saferepr import safe_repr
+from umbel.stored import encode_meta
+from umbel.worker.execution import Ended, ExceptionInfo, Execution
+
+UNKNOWN_PAUSE: Final = 1.0
+"""Seconds until a message with an unknown task name is offered again."""
+
+_HOW: Final = {
+    Settle.ACK: How.ACK,
+    Settle.REJECT: How.REJECT,
+    Settle.REQUEUE: How.REQUEUE,
+    Settle.RELEASE: How.RELEASE,
+    Settle.RELEASE_LATER: How.RELEASE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One execution's outcome: what is to be announced and what is to be settled."""
+
+    execution: Execution
+    ended: Ended
+    verdict: Verdict
+    settlement: Settlement
+
+
+class Settler:
+    """Turns ends into settlements for one worker process."""
+
+    def __init__(self, app: Umbel, *, hostname: str, now: Callable[[], float] = time.time) -> None:
+        conf = app.conf
+        self._now = now
+        self._zone = app.zone
+        self._hostname = hostname
+        self._stores = app.store is not None
+        self._expires = conf.result_expires
+        self._unknown_wait = conf.task_unknown_wait
+
+    def decide(self, execution: Execution, ended: Ended) -> Decided:
+        """The outcome. A return value that can't be stored makes it a failure."""
+        delivery = execution.delivery
+        verdict = decide(
+            ended.end,
+            execution.options,
+            retries=execution.request.retries,
+            redeliveries=delivery.redeliveries,
+            waited_long=self._waited_long(delivery),
+            stored_state=execution.stored_state,
+        )
+        try:
+            result = self._result(execution, ended, verdict)
+        except EncodeError as error:
+            failed = Ended(
+                End.RAISED, error=error, einfo=ExceptionInfo.of(error), runtime=ended.runtime
+            )
+            return self.decide(execution, failed)
+        settlement = Settlement(
+            delivery.lease,
+            _HOW[verdict.settle],
+            follow_ups=self._follow_ups(execution, ended, verdict),
+            dead=self._dead(execution, ended, verdict),
+            result=result,
+            note=_sentence(ended) if verdict.settle is Settle.REQUEUE else "",
+            delay=UNKNOWN_PAUSE if verdict.settle is Settle.RELEASE_LATER else 0.0,
+            unknown=verdict.settle is Settle.RELEASE_LATER,
+            redelivered=verdict.settle is Settle.RELEASE,
+        )
+        return Decided(execution, ended, verdict, settlement)
+
+    def started(self, execution: Execution, pid: int) -> Result:
+        """The STARTED record of a task that wants to be tracked."""
+        meta = {"pid": pid, "hostname": self._hostname}
+        return self._record(execution, states.STARTED, meta, None)
+
+    def _waited_long(self, delivery: Delivery) -> bool:
+        since = delivery.unknown_since_at
+        waited = 0.0 if since is None else self._now() - since
+        return waited >= self._unknown_wait
+
+    def _result(self, execution: Execution, ended: Ended, verdict: Verdict) -> Result | None:
+        state = verdict.state
+        if state is None or not self._stores or not self._wanted(execution, state):
+            return None
+        if state == states.SUCCESS:
+            return self._record(execution, state, ended.value, None)
+        traceback = ended.einfo.traceback if ended.einfo is not None else None
+        if state == states.REVOKED or ended.end is End.REJECTED:
+            traceback = None
+        return self._record(execution, state, ended.error, traceback)
+
+    def _wanted(self, execution: Execution, state: str) -> bool:
+        """Whether this state is stored, results ignored or not."""
+        ignore = execution.request.ignore_result
+        options = execution.task.options if execution.task is not None else None
+        if ignore is None:
+            ignore = options.ignore_result if options is not None else False
+        keeps_errors = options is not None and options.store_errors_even_if_ignored
+        return not ignore or (keeps_errors and state in (states.FAILURE, states.RETRY))
+
+    def _record(
+        self, execution: Execution, state: str, value: Any, traceback: str | None
+    ) -> Result:
+        request = execution.request
+        now = self._now()
+        done = state in states.READY_STATES
+        task_id = request.id or ""
+        meta = encode_meta(
+            task_id,
+            state,
+            value,
+            traceback,
+            [[[child.id, None], None] for child in request.children],
+            datetime.fromtimestamp(now, self._zone or UTC).isoformat() if done else None,
+            request.group,
+            request.parent_id,
+        )
+        expires_at = None if self._expires is None else now + self._expires
+        return Result(task_id, state, meta, expires_at)
+
+    def _follow_ups(
+        self, execution: Execution, ended: Ended, verdict: Verdict
+    ) -> tuple[Posting, ...]:
+        """What the task asked to be sent with its end, and the next message of a retry."""
+        if verdict.settle not in (Settle.ACK, Settle.REJECT) or ended.end is End.UNROUTABLE:
+            return ()
+        asked = tuple(execution.request.follow_ups)
+        if verdict.again and not asked:
+            return (self._next_message(execution, ended.reason),)
+        return asked
+
+    def _next_message(self, execution: Execution, reason: object) -> Posting:
+        """The retry that no `Task.retry` has built: a lost process's, or a bare ``Retry``'s."""
+        message = execution.delivery.message
+        assert isinstance(message, Message)
+        task = execution.task
+        delay: float = 180.0 if task is None else task.options.default_retry_delay
+        if isinstance(reason, Retry) and isinstance(reason.when, (int, float)):
+            delay = reason.when
+        due_at = self._now() + delay
+        if isinstance(reason, Retry) and isinstance(reason.when, datetime):
+            due_at = reason.when.timestamp()
+        queue = execution.delivery.queue
+        headers = next_headers(execution.request)
+        headers["eta"] = datetime.fromtimestamp(due_at, UTC).isoformat()
+        again = rebuild_message(
+            message, queue=queue, delivery_tag=str(uuid.uuid4()), headers=headers
+        )
+        return Posting(again, queue, priority=priority_of(again), due_at=due_at)
+
+    def _dead(self, execution: Execution, ended: Ended, verdict: Verdict) -> Dead | None:
+        if not verdict.dead:
+            return None
+        if ended.end is End.STORED:
+            return Dead("the task had ended in a stored FAILURE when its worker died", "")
+        error = verdict.error or type(ended.error).__name__
+        return Dead(_sentence(ended), error)
+
+
+def _sentence(ended: Ended) -> str:
+    """How it ended, for dead letters and histories."""
+    error = ended.error
+    if error is None:
+        return ended.end.value
+    text = str(error) or safe_repr(error)
+    return f"{type(error).__name__}: {text}"[:500]

@@ -1,0 +1,452 @@
+"""The supervisor: starts, watches and ends pool processes, and runs no task.
+
+`run_worker` is the worker's life from boot to shutdown, in order. Threads of a running
+supervisor: the heart (liveness), the undertaker (what dead processes held), the control thread
+(revocations that end running tasks), and the loop here, which looks at the scoreboard every 50 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+from umbel import signals
+from umbel.exceptions import OperationalError
+from umbel.message import Loss, Lost
+from umbel.ports import Beat, Revocation
+from umbel.worker.control import Control
+from umbel.worker.forkserver import ForkServer, Order, Report
+from umbel.worker.heart import Heart
+from umbel.worker.options import ExitCode
+from umbel.worker.process import STOP_COLD, STOP_WARM, PoolProcess, Setup
+from umbel.worker.scoreboard import Slot, Word
+from umbel.worker.undertaker import Undertaker, lost_process
+from umbel.worker.watch import Watch
+
+logger = logging.getLogger("umbel.worker")
+
+LOOK: Final = 0.05
+SPARE_SLOTS: Final = 2
+"""For burials while all processes are busy, and for a death whose broker is away."""
+BURIAL_WAIT: Final = 1.0
+LAST_BURIALS: Final = 5.0
+LAST_JOBS: Final = 10.0
+SLOWEST_RESPAWN: Final = 10.0
+
+
+class Child:
+    """One pool process, as the supervisor sees it."""
+
+    def __init__(self, order: Order, slot: Slot, watch: Watch) -> None:
+        self.order = order
+        self.slot = slot
+        self.watch = watch
+        self.pid = 0
+
+
+@dataclass(slots=True)
+class Stop:
+    """The stage of a shutdown: warm, then soft (until a deadline), then cold."""
+
+    how: str
+    exit_code: int
+    soft_until: float | None = None
+
+
+class Beside:
+    """A loop in a thread of its own; `join` gives its result."""
+
+    def __init__(self, loop: Callable[[], int]) -> None:
+        self._code: int = ExitCode.SOFTWARE
+        self._loop = loop
+        self._thread = threading.Thread(target=self._run, name="umbel-supervisor", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._code = self._loop()
+
+    def join(self) -> int:
+        self._thread.join()
+        return self._code
+
+
+class Supervisor:
+    """The loop over one run's processes. `server` is None in the solo pool."""
+
+    def __init__(self, setup: Setup, server: ForkServer | None, sender: object) -> None:
+        self._setup = setup
+        self._server = server
+        self._sender = sender
+        conf = setup.app.conf
+        self._soft_timeout = conf.worker_soft_shutdown_timeout
+        self._soft_on_idle = conf.worker_enable_soft_shutdown_on_idle
+        self._broker = setup.app.broker
+        self._undertaker = Undertaker(self._broker, setup.app.store, setup.lease_time)
+        self._heart = Heart(self._broker, setup.run, setup.board, setup.lease_time, self._on_beat)
+        self._control = Control(self._broker, self._on_revocations)
+        self._children: dict[int, Child] = {}
+        self._last_number = 0
+        self._received: deque[int] = deque()
+        self._revocations: deque[Revocation] = deque()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._stop: Stop | None = None
+        self._run_lost = ""
+        self._quick_deaths = 0
+        self._respawn_at = 0.0
+        self._ready_sent = False
+
+    def take_signals(self) -> None:
+        """Handle the signals of a shutdown; call it in the main thread."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+            signal.signal(number, self._receive)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        self._received.append(number)
+
+    # Start and end.
+
+    def start(self) -> None:
+        """Enlist, take over from the dead of this host, start the threads and the processes."""
+        setup = self._setup
+        self._broker.declare(setup.queues)
+        self._broker.enlist(setup.run, None, setup.info)
+        first = self._heart.beat()
+        self._undertaker.start()
+        self._undertaker.inherit(first.peers)
+        self._heart.start()
+        self._control.start()
+        if self._server is not None:
+            signals.worker_before_create_process.send(self._sender)
+            for _ in range(setup.concurrency):
+                self._spawn()
+
+    def loop(self) -> int:
+        """Watch until the shutdown is complete; the worker's exit code."""
+        while not (self._stop and not self._children) and not self._run_lost:
+            self._look()
+        if self._run_lost:
+            return self._end_lost_run()
+        return self._end()
+
+    def adopt_self(self) -> PoolProcess:
+        """The solo pool: this process's main thread is the pool process."""
+        order = self._next_order()
+        child = self._adopt(order)
+        child.pid = os.getpid()
+        return PoolProcess(self._setup, order, fail=self._fail_solo)
+
+    def loop_beside(self) -> Beside:
+        """Run the loop in a thread, beside the solo pool's main thread."""
+        return Beside(self.loop)
+
+    def solo_ended(self) -> None:
+        """The solo pool's main thread has run out of work to do."""
+        for child in self._children.values():
+            child.slot.clear()
+        self._children.clear()
+        if self._stop is None:
+            self._stop = Stop("Warm", ExitCode.OK)
+
+    def _fail_solo(self, code: int) -> None:
+        self._run_lost = f"the pool ended with code {code}"
+
+    def _end(self) -> int:
+        """Bury what a cold stop left, give back, go."""
+        assert self._stop is not None
+        self._undertaker.finish(LAST_JOBS)
+        self._control.stop()
+        self._heart.stop()
+        if self._server is not None:
+            self._server.close()
+        if not self._undertaker.failed:
+            self._leave()
+        signals.worker_shutdown.send(self._sender)
+        return self._stop.exit_code
+
+    def _leave(self) -> None:
+        try:
+            self._broker.leave(self._setup.run)
+        except OperationalError as error:
+            logger.error("%s A later worker on this host takes over what is left.", error)
+            return
+        self._setup.board.remove()
+
+    def _end_lost_run(self) -> int:
+        """The run is another's by now: nothing of it may go on. Start again as a new one."""
+        logger.error("This worker starts again as a new run: %s.", self._run_lost)
+        if self._server is not None:
+            self._server.kill()
+        self._setup.board.path.unlink(missing_ok=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+    # The loop.
+
+    def _look(self) -> None:
+        """One look at everything that may have changed."""
+        watched = [self._wake_read] if self._server is None else [self._wake_read, self._server]
+        ready, _, _ = select.select(watched, [], [], LOOK)
+        if self._wake_read in ready:
+            os.read(self._wake_read, 4096)
+        while self._received:
+            self._on_signal(self._received.popleft())
+        if self._server is not None:
+            for report in self._server.reports():
+                self._on_report(report)
+            if self._server.lost:
+                self._on_server_lost()
+        while self._revocations:
+            self._terminate(self._revocations.popleft())
+        for child in list(self._children.values()):
+            child.watch.look()
+        self._say_ready()
+        self._keep_number()
+        self._advance_stop()
+
+    def _on_beat(self, reply: Beat) -> None:
+        """In the heart's thread: only notes, and work for others."""
+        if not reply.alive:
+            self._run_lost = "its heartbeats were late by a whole lease time"
+            self._wake()
+            return
+        self._undertaker.inherit(reply.peers)
+        if reply.reclaimed:
+            self._undertaker.set_aside_at = time.monotonic()
+
+    def _on_revocations(self, entries: tuple[Revocation, ...]) -> None:
+        """In the control thread."""
+        self._revocations.extend(entries)
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"\0")
+
+    def _say_ready(self) -> None:
+        if not self._ready_sent and any(
+            child.slot.words[Word.READY] for child in self._children.values()
+        ):
+            self._ready_sent = True
+            logger.info("%s ready.", self._setup.hostname)
+            signals.worker_ready.send(self._sender)
+
+    # Processes.
+
+    def _next_order(self, *, burials_only: bool = False) -> Order:
+        self._last_number += 1
+        return Order(self._setup.board.free_slot(), self._last_number, burials_only)
+
+    def _adopt(self, order: Order) -> Child:
+        slot = self._setup.board.slots[order.slot]
+        slot.clear()
+        slot.words[Word.OWNER] = order.number
+        owner = self._setup.owner(order.number)
+        watch = Watch(
+            slot,
+            lambda slot, lease: self._undertaker.free(owner, slot, lease),
+            gives_back=self._server is not None and self._setup.multiplier is None,
+        )
+        child = Child(order, slot, watch)
+        self._children[order.number] = child
+        return child
+
+    def _spawn(self, *, burials_only: bool = False) -> None:
+        assert self._server is not None
+        order = self._next_order(burials_only=burials_only)
+        self._adopt(order)
+        self._server.spawn(order)
+
+    def _on_report(self, report: Report) -> None:
+        child = self._children.get(report.number)
+        if child is None:
+            return
+        if report.status is None:
+            child.pid = report.pid
+            child.slot.words[Word.PID] = report.pid
+            return
+        self._on_death(child, report.status)
+
+    def _on_death(self, child: Child, status: int) -> None:
+        """A process is gone: what it held is settled, given back or set aside."""
+        code = os.waitstatus_to_exitcode(status)
+        if code == ExitCode.RUN_LOST:
+            self._run_lost = "the broker had taken it for dead"
+            return
+        lost = child.watch.lost(lost_process(status))
+        if code != 0:
+            self._log_death(child, lost)
+        self._note_quick_death(child, code)
+        del self._children[child.order.number]
+        owner = self._setup.owner(child.order.number)
+        self._undertaker.bury(owner, child.slot, lost, child.slot.clear)
+
+    def _log_death(self, child: Child, lost: Lost) -> None:
+        running = child.slot.running()
+        what = f" while running {running.task}[{running.task_id}]" if running else ""
+        reason = lost.detail
+        if lost.loss is Loss.HARD_LIMIT:
+            reason = f"Hard time limit ({lost.detail}s) exceeded."
+        elif lost.loss is Loss.TERMINATED:
+            reason = f"Terminated by {lost.detail}."
+        logger.error("Pool process %d ended%s: %s", child.pid, what, reason)
+
+    def _note_quick_death(self, child: Child, code: int) -> None:
+        """Processes that die before they are ready are started again ever more slowly."""
+        if code == 0 or child.slot.words[Word.READY]:
+            self._quick_deaths = 0
+            return
+        self._quick_deaths += 1
+        pause = min(0.1 * 2**self._quick_deaths, SLOWEST_RESPAWN)
+        self._respawn_at = time.monotonic() + pause
+        logger.error("A pool process ended before it was ready; the next starts in %.1f s.", pause)
+
+    def _keep_number(self) -> None:
+        """Replace the dead; add one for burials that no free process takes in time."""
+        if self._server is None or self._stop is not None or self._run_lost:
+            return
+        if time.monotonic() < self._respawn_at:
+            return
+        normal = sum(not child.order.burials_only for child in self._children.values())
+        free = sum(not slot.number for slot in self._setup.board.slots)
+        for _ in range(min(self._setup.concurrency - normal, free)):
+            self._spawn()
+        self._see_to_burials()
+
+    def _see_to_burials(self) -> None:
+        set_aside_at = self._undertaker.set_aside_at
+        if not set_aside_at or time.monotonic() - set_aside_at < BURIAL_WAIT:
+            return
+        self._undertaker.set_aside_at = 0.0
+        has_buriers = any(child.order.burials_only for child in self._children.values())
+        busy = all(child.slot.running_lease() for child in self._children.values())
+        if busy and not has_buriers and any(not slot.number for slot in self._setup.board.slots):
+            self._spawn(burials_only=True)
+
+    def _on_server_lost(self) -> None:
+        """With the fork server all pool processes are gone; settle for them, start again."""
+        lost = Lost(Loss.PROCESS, "Worker exited prematurely: its fork server died.")
+        for child in self._children.values():
+            owner = self._setup.owner(child.order.number)
+            self._undertaker.bury(owner, child.slot, lost, child.slot.clear)
+        self._undertaker.finish(LAST_JOBS)
+        self._children.clear()
+        self._run_lost = "its fork server died"
+
+    # Termination.
+
+    def _terminate(self, revocation: Revocation) -> None:
+        if self._server is None:
+            logger.warning("The solo pool can't terminate %s: only stop cold.", revocation.task_id)
+            return
+        for child in self._children.values():
+            running = child.slot.running()
+            if running is not None and running.task_id == revocation.task_id:
+                logger.warning(
+                    "Terminating %s[%s] with %s.",
+                    running.task,
+                    running.task_id,
+                    revocation.signal,
+                )
+                child.watch.terminate(running.lease, revocation.signal)
+
+    # Shutdown.
+
+    def _on_signal(self, number: int) -> None:
+        """SIGTERM and the first SIGINT stop warm; SIGQUIT and a second SIGINT cold."""
+        stop = self._stop
+        cold = number == signal.SIGQUIT or (number == signal.SIGINT and stop is not None)
+        if number == signal.SIGTERM and os.environ.get("REMAP_SIGTERM") == "SIGQUIT":
+            cold = True
+        if stop is not None and stop.how == "Cold":
+            if number in (signal.SIGINT, signal.SIGQUIT):
+                self._on_another_signal(stop)
+            return
+        if not cold and stop is not None:
+            return
+        interrupted = number == signal.SIGINT and not cold
+        code = ExitCode.INTERRUPTED if interrupted else ExitCode.OK
+        how = "Cold" if cold else "Warm"
+        self._stop = Stop(how, code)
+        logger.warning("%s shutdown (%s).", how, signal.Signals(number).name)
+        signals.worker_shutting_down.send(
+            self._setup.hostname, sig=signal.Signals(number).name, how=how, exitcode=code
+        )
+        self._tell_all(STOP_WARM)
+        if cold:
+            self._begin_cold()
+
+    def _begin_cold(self) -> None:
+        assert self._stop is not None
+        active = any(child.slot.running_lease() for child in self._children.values())
+        if self._soft_timeout > 0 and (active or self._soft_on_idle):
+            self._stop.soft_until = time.monotonic() + self._soft_timeout
+            logger.warning("Running tasks have %.1f s to end.", self._soft_timeout)
+        else:
+            self._kill_all()
+
+    def _on_another_signal(self, stop: Stop) -> None:
+        """During the soft wait: cold now. After that: leave at once."""
+        if stop.soft_until is not None:
+            stop.soft_until = None
+            self._kill_all()
+            return
+        logger.critical("Ending at once.")
+        if self._server is not None:
+            self._server.kill()
+        os._exit(ExitCode.INTERRUPTED)
+
+    def _advance_stop(self) -> None:
+        stop = self._stop
+        if stop is None:
+            return
+        if stop.soft_until is not None and time.monotonic() >= stop.soft_until:
+            stop.soft_until = None
+            self._kill_all()
+        for child in self._children.values():
+            # A process that was just starting when all were told hasn't heard it.
+            if not child.slot.words[Word.STOP] and child.pid and not child.order.burials_only:
+                self._tell(child, STOP_WARM)
+        if stop.how == "Cold" and stop.soft_until is None and not self._children:
+            self._bury_at_the_end()
+
+    def _tell_all(self, what: int) -> None:
+        for child in self._children.values():
+            self._tell(child, what)
+
+    def _tell(self, child: Child, what: int) -> None:
+        child.slot.words[Word.STOP] = what
+        if child.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGUSR1)
+
+    def _kill_all(self) -> None:
+        if self._server is None:
+            self._tell_all(STOP_COLD)
+            return
+        for child in self._children.values():
+            if child.pid:
+                child.watch.kill(
+                    Lost(Loss.COLD_STOP, "The worker was stopped cold while the task ran.")
+                )
+
+    def _bury_at_the_end(self) -> None:
+        """What a cold stop set aside ends now, by one more process, if it can be done soon."""
+        self._undertaker.settle_down(LAST_BURIALS)
+        if self._server is None or not self._undertaker.set_aside_at:
+            return
+        self._undertaker.set_aside_at = 0.0
+        self._spawn(burials_only=True)

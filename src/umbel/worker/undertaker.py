@@ -1,0 +1,188 @@
+"""What is left of dead processes: settled, given back and set aside, from the scoreboard.
+
+A thread of the supervisor, so that a broker that is away holds up neither liveness nor limits.
+It ends no task: what was running is set aside in the broker, and a pool process buries it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from umbel.exceptions import OperationalError
+from umbel.message import How, Loss, Lost, Settlement
+from umbel.ports import Broker, ResultStore, RunRecord
+from umbel.worker.scoreboard import Scoreboard, Slot
+from umbel.worker.stopping import forbid_behind
+
+logger = logging.getLogger("umbel.worker")
+
+FIRST_PAUSE: Final = 0.05
+_unpack_settlement = msgspec.msgpack.Decoder(Settlement).decode
+Job = Callable[[], None]
+
+
+class Undertaker:
+    """Does its jobs one after the other, each until the broker has taken it."""
+
+    def __init__(self, broker: Broker, store: ResultStore | None, lease_time: float) -> None:
+        self._broker = broker
+        self._separate_store = None if store and store.location == broker.location else store
+        self._longest_pause = lease_time / 4
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="umbel-undertaker", daemon=True)
+        self._giving_up = threading.Event()
+        self.set_aside_at = 0.0
+        """Monotonic time at which something was last set aside for burial; 0 is never."""
+        self.failed = False
+        """A job was given up: the scoreboard must stay for a later run."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self, timeout: float) -> None:
+        """Do what is queued, give up what the broker doesn't take within `timeout` seconds."""
+        self._jobs.put(None)
+        self._thread.join(timeout)
+        self._giving_up.set()
+        self._thread.join()
+
+    def settle_down(self, timeout: float) -> None:
+        """Wait until what is queued now is done, at the most `timeout` seconds."""
+        done = threading.Event()
+        self._jobs.put(done.set)
+        done.wait(timeout)
+
+    def bury(self, owner: str, slot: Slot, lost: Lost, then: Job) -> None:
+        """Abandon a dead process's owner; `then` runs in this thread afterwards."""
+
+        def job() -> None:
+            self._abandon(owner, slot, lost)
+            then()
+
+        self._jobs.put(job)
+
+    def free(self, owner: str, slot: Slot, lease: int) -> None:
+        """Give back all that stands behind a lease that runs long, and settle what is decided.
+
+        The broker is asked, since a turn under way may have brought what the process hasn't
+        seen yet.
+        """
+
+        def job() -> None:
+            behind = sorted(each for each in self._broker.held(owner) if each > lease)
+            if not behind or not forbid_behind(slot, lease, behind[-1]):
+                return
+            settled = self._settled_first(owner, decided_outcomes(slot))
+            releases = [Settlement(each, How.RELEASE) for each in behind]
+            self._broker.turn(owner, 0, settlements=[*settled, *releases])
+
+        self._jobs.put(job)
+
+    def inherit(self, peers: Sequence[RunRecord]) -> None:
+        """Take over runs of this host whose processes are all gone, at once."""
+        for peer in peers:
+            path = board_path(peer.info)
+            board = None if path is None else Scoreboard.of_dead_run(path, peer.run)
+            if board is not None:
+                self._jobs.put(self._inheritance(peer.run, board))
+
+    def _inheritance(self, run: str, board: Scoreboard) -> Job:
+        lost = Lost(Loss.WORKER, "Worker exited prematurely: the whole worker died.")
+
+        def job() -> None:
+            for slot in board.slots:
+                if slot.number:
+                    self._abandon(f"{run}#{slot.number}", slot, lost)
+            self._broker.leave(run)
+            board.remove()
+            logger.warning("Took over what the dead worker run %s had held on this host.", run)
+
+        return job
+
+    def _abandon(self, owner: str, slot: Slot, lost: Lost) -> None:
+        decided = self._settled_first(owner, decided_outcomes(slot))
+        lease = slot.running_lease()
+        ended = {settlement.lease for settlement in decided}
+        running = [lease] if lease and lease not in ended and not slot.skipped(lease) else []
+        self._broker.abandon(owner, decided=decided, running=running, lost=lost)
+        if running:
+            self.set_aside_at = time.monotonic()
+
+    def _settled_first(self, owner: str, decided: Sequence[Settlement]) -> Sequence[Settlement]:
+        """With a result store of its own, results go there first, of leases still held."""
+        store = self._separate_store
+        if store is None:
+            return decided
+        held = self._broker.held(owner)
+        store.put([each.result for each in decided if each.result and each.lease in held])
+        return [replace(each, result=None) for each in decided]
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            pause = FIRST_PAUSE
+            while True:
+                try:
+                    job()
+                    break
+                except OperationalError as error:
+                    if self._giving_up.wait(pause):
+                        self.failed = True
+                        break
+                    logger.warning("%s Trying again.", error)
+                    pause = min(pause * 2, self._longest_pause)
+                except Exception:
+                    logger.critical("The undertaker failed at a job.", exc_info=True)
+                    self.failed = True
+                    break
+
+
+def decided_outcomes(slot: Slot) -> list[Settlement]:
+    """What the ring holds; outcomes that were settled long ago among them do no harm."""
+    outcomes = []
+    for lease, packed in slot.decided():
+        try:
+            settlement = _unpack_settlement(packed)
+        except msgspec.MsgspecError:
+            continue
+        if settlement.lease == lease:
+            outcomes.append(settlement)
+    return outcomes
+
+
+def board_path(info: bytes) -> Path | None:
+    """Where a run's scoreboard lies, if it runs on this host."""
+    try:
+        known = json.loads(info)
+        return Path(known["board"]) if known["host"] == host_id() else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def host_id() -> str:
+    """This host, for runs that look for each other's scoreboards."""
+    return os.uname().nodename
+
+
+def lost_process(status: int) -> Lost:
+    """What a wait status says, in Celery's words."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = "unknown"
+        return Lost(Loss.PROCESS, f"Worker exited prematurely: signal {number} ({name}).")
+    code = os.WEXITSTATUS(status)
+    return Lost(Loss.PROCESS, f"Worker exited prematurely: exitcode {code}.")
