@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, tzinfo
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from umbel.clock import SYSTEM, Clock
 from umbel.connect import BrokerDriver, Connections
@@ -35,7 +45,9 @@ from umbel.settings import Settings, from_environment
 from umbel.states import READY_STATES, REVOKED
 from umbel.stored import encode_meta
 from umbel.task import Task, checked_id, named_arguments, positional_arguments
-from umbel.why import Why, why
+
+if TYPE_CHECKING:
+    from umbel.why import Why
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -196,6 +208,8 @@ class Umbel:
 
     def why(self, task_id: str) -> Why:
         """Where a task is and why; ``str()`` of the answer is one plain sentence."""
+        from umbel.why import why  # not needed to send tasks, so importing umbel leaves it out
+
         return why(self.broker, self.store, task_id, now=self.clock.wall(), zone=self.zone)
 
     # Settings and connections

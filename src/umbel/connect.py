@@ -19,9 +19,7 @@ import os
 import threading
 import weakref
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Final, Literal, Protocol
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from umbel.clock import Clock
 from umbel.exceptions import ImproperlyConfigured
@@ -169,7 +167,7 @@ class Connections:
     def _say_default(self) -> None:
         if not self._warned_default:
             self._warned_default = True
-            path = Path(DEFAULT_URL.removeprefix("sqlite:///")).absolute()
+            path = os.path.abspath(DEFAULT_URL.removeprefix("sqlite:///"))
             logger.info("No broker is named, so messages and results are kept in %s", path)
 
     def _after_fork(self) -> None:
@@ -237,6 +235,8 @@ def _memory_name(setting: str, url: str) -> str:
 
 def _sqlite_file(setting: str, url: str) -> tuple[str, Literal["normal", "full"]]:
     """(absolute path, synchronous mode)."""
+    from urllib.parse import parse_qsl, unquote, urlsplit
+
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
     if parts.netloc or not path or path.endswith("/"):

@@ -6,10 +6,12 @@ import difflib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime, tzinfo
 from types import MappingProxyType
 from typing import Any, Final, TypedDict, cast
+
+import msgspec
 
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
 from umbel.retry import AutoRetry, RetryPolicy
@@ -131,8 +133,7 @@ _LATER: Final[Mapping[str, str]] = {
 _CHANGES_NOTHING: Final[tuple[object, ...]] = (None, False, [], (), "json", 2, "direct")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a task is executed, once its own options, the settings and the defaults are merged."""
 
     typing: bool
@@ -156,8 +157,7 @@ class TaskOptions:
     auto: AutoRetry
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How a message goes out, once the options of the call and all below them are merged."""
 
     task: str

@@ -7,17 +7,14 @@ call. Publishing repeats only what certainly did not happen (`BrokerUnavailable`
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec.structs import replace
 
@@ -40,8 +37,19 @@ _LATEST: Final = datetime.max.replace(tzinfo=UTC).timestamp() - 86_400
 
 
 def new_id() -> str:
-    """A fresh random id, as text (UUID 4)."""
-    return str(uuid.uuid4())
+    """A fresh random id, as text: a UUID of version 4, at a third of the price of `uuid4`."""
+    digits = os.urandom(16).hex()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
+def machine_name() -> str:
+    """This machine's name."""
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    import socket  # takes 3 ms, which only systems without uname need to pay
+
+    return socket.gethostname()
 
 
 class Origin:
@@ -51,9 +59,8 @@ class Origin:
         self.renew()
 
     def renew(self) -> None:
-        host = socket.gethostname()
-        self.name = f"gen{os.getpid()}@{host}"
-        self.reply_to = str(uuid.uuid3(uuid.NAMESPACE_OID, f"{host}-{os.getpid()}-umbel"))
+        self.name = f"gen{os.getpid()}@{machine_name()}"
+        self.reply_to = new_id()
 
 
 ORIGIN: Final = Origin()
@@ -282,6 +289,8 @@ def time_zone(conf: Settings) -> tzinfo:
 
 @lru_cache(maxsize=8)
 def _named_zone(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import random
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -51,7 +50,7 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
-_OPTION_NAMES: Final = frozenset(TaskOptions.__dataclass_fields__)
+_OPTION_NAMES: Final = frozenset(TaskOptions.__struct_fields__)
 
 
 def no_handler(*_: object, **__: object) -> None:
@@ -266,8 +265,10 @@ class Task(Generic[P, R_co]):
         auto = self.options.auto
         if not auto.wants(exc):
             return None
+        from random import randrange  # takes 5 ms to import, which not every caller needs to pay
+
         request = self.request
-        arguments: dict[str, Any] = auto.arguments(request.retries, random.randrange)
+        arguments: dict[str, Any] = auto.arguments(request.retries, randrange)
         allowed = arguments.get("max_retries")
         if not retries_left(request.retries, self.max_retries if allowed is None else allowed):
             return None
