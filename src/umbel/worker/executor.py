@@ -6,6 +6,7 @@ Nothing is decided here about what follows, and nothing is settled; see `outcome
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import time
 from collections.abc import Callable, Collection
@@ -218,7 +219,8 @@ class Executor:
                 self.loop_task = None
 
         try:
-            return self._runner.run(body())
+            # A runner keeps the context of its first use, in which another task runs.
+            return self._runner.run(body(), context=contextvars.copy_context())
         except asyncio.CancelledError:
             if self.soft_limit_hit is not None:
                 raise SoftTimeLimitExceeded(self.soft_limit_hit) from None
