@@ -23,13 +23,11 @@ from umbel.exceptions import OperationalError
 Synchronous = Literal["normal", "full"]
 
 SCHEMA_VERSION: Final = 1
-PATIENCE: Final = 10.0
-"""Seconds of waiting for another process's write before giving up."""
 _PAUSE: Final = (0.0002, 0.002)
 _WAL_BYTES: Final = 32 * 2**20
 _WAL_EVERY: Final = 64
 
-_SCHEMA: Final = resources.files(__package__).joinpath("schema.sql").read_text()
+_SCHEMA: Final = resources.files("umbel.brokers.sqlite").joinpath("schema.sql").read_text()
 _PRAGMAS: Final = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -4000",
@@ -58,6 +56,8 @@ class Database:
         """Queue ids by name, as far as this process has met them."""
         self.declared: set[str] = set()
         """Queues that this process declared; made again in a file that was deleted."""
+        self.patience = 10.0
+        """Seconds of waiting for another process's write before giving up."""
         self._unavailable = unavailable
         self._synchronous = synchronous
         self._lock = threading.RLock()
@@ -123,8 +123,8 @@ class Database:
                     f"{self.path} is in use by the code that this call interrupted; "
                     "repeat the call outside of the signal handler"
                 )
-            self._inside = True
             try:
+                self._inside = True
                 yield
             except sqlite3.Error as error:
                 if errors.is_about_the_file(error):
@@ -132,10 +132,14 @@ class Database:
                 raise self._unavailable(errors.sentence(error, self.path)) from error
             finally:
                 self._inside = False
+                if self._connection is not None:
+                    # An exception from a signal handler, such as a soft time limit, can come
+                    # between any two lines: never keep the write lock.
+                    _roll_back(self._connection)
 
     def _begin(self, *statements: str) -> sqlite3.Connection:
         """Start a transaction, waiting for others' writes."""
-        give_up_at = time.monotonic() + PATIENCE
+        give_up_at = time.monotonic() + self.patience
         while True:
             connection = self._connected()
             try:
@@ -155,10 +159,7 @@ class Database:
         if self._connection is None:
             if not self._is_open:
                 raise self._unavailable(f"{self.path} is closed; call open() first")
-            self._connect()
-        assert self._connection is not None
-        if self._connection.in_transaction:  # an asynchronous exception left it so
-            _roll_back(self._connection)
+            self._connection = self._connect()
         return self._connection
 
     def _is_same_file(self) -> bool:
@@ -168,9 +169,9 @@ class Database:
             return False
         return (found.st_dev, found.st_ino) == self._identity
 
-    def _connect(self) -> None:
+    def _connect(self) -> sqlite3.Connection:
         errors.check_place(self.path, self._unavailable)
-        give_up_at = time.monotonic() + PATIENCE
+        give_up_at = time.monotonic() + self.patience
         while True:
             connection = sqlite3.connect(
                 self.path,
@@ -189,10 +190,11 @@ class Database:
             time.sleep(random.uniform(*_PAUSE))
         found = os.stat(self.path)
         self._identity = (found.st_dev, found.st_ino)
-        self._connection = connection
+        return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Settings of the connection; tables, where the file is new."""
+        connection.set_trace_callback(self._trace)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         for pragma in _PRAGMAS:
@@ -212,7 +214,6 @@ class Database:
                 "INSERT OR IGNORE INTO queue (name) VALUES (?)", [(q,) for q in self.declared]
             )
             connection.execute("COMMIT")
-        connection.set_trace_callback(self._trace)
 
     def _bound_wal(self, connection: sqlite3.Connection) -> None:
         """Start the log file anew where readers and writers kept SQLite from doing so."""
@@ -245,6 +246,10 @@ class Database:
         self._lock = threading.RLock()
         self._inside = False
         self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():
+            self._drop()
 
     def _before_fork(self) -> None:
         self._lock.acquire()

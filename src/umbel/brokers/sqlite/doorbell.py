@@ -103,6 +103,7 @@ class Bell:
         try:
             bell.setblocking(False)
             bell.bind(address)
+            os.chmod(address, self._tower.mode())
         except OSError:
             bell.close()
             return
@@ -124,6 +125,7 @@ class Doorbells:
 
     def __init__(self, path: str) -> None:
         self.directory = f"{path}-bells"
+        self._path = path
         self._lock = threading.Lock()
         self._spare: list[Bell] = []
         self._hanging: list[Bell] = []
@@ -185,6 +187,10 @@ class Doorbells:
         if fd is not None:
             os.close(fd)
 
+    def mode(self) -> int:
+        """Who may ring: whoever may write the file."""
+        return os.stat(self._path).st_mode & 0o666
+
     def address(self, name: str, *, create: bool = False) -> str | None:
         """Where the socket `name` is, in the 100 bytes that a socket's address may have."""
         if not hasattr(socket, "AF_UNIX"):
@@ -197,15 +203,23 @@ class Doorbells:
                 return direct
             if not os.path.isdir("/proc/self/fd"):
                 return None
-            if self._fd is None:
-                self._fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            return f"/proc/self/fd/{self._directory_fd()}/{name}"
         except OSError:
             return None
-        return f"/proc/self/fd/{self._fd}/{name}"
+
+    def _directory_fd(self) -> int:
+        if self._fd is not None and os.fstat(self._fd).st_nlink == 0:  # it was deleted
+            fd, self._fd = self._fd, None
+            os.close(fd)
+        if self._fd is None:
+            self._fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return self._fd
 
     def _make_directory(self) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.directory)
+            mode = self.mode()
+            os.chmod(self.directory, mode | (mode & 0o444) >> 2)
             return
         for name in os.listdir(self.directory):
             if name[0] == _IDLE:

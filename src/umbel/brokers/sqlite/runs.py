@@ -34,6 +34,7 @@ _SILENT: Final = (
 _OWNERS: Final = "SELECT n, begin FROM owner WHERE run = ? AND gone = 0 ORDER BY n"
 _BEGUN: Final = "SELECT lease FROM lease WHERE owner = ? AND lease <= ?"
 _GONE: Final = "UPDATE owner SET gone = 1, reply = NULL WHERE n = ?"
+_FORGET_OWNERS: Final = "DELETE FROM owner WHERE n <= ? AND gone = 1"
 _DELETE_OWNERS: Final = "DELETE FROM owner WHERE run = ?"
 _DEAD: Final = "UPDATE run SET dead = 1, info = x'' WHERE n = ?"
 _FORGET: Final = "DELETE FROM run WHERE dead = 1 AND seen_at < ?"
@@ -41,6 +42,8 @@ _ALIVE: Final = "SELECT run, info, seen_at FROM run WHERE dead = 0 ORDER BY n"
 
 REMEMBERED: Final = 7 * 86_400.0
 """Seconds for which a dead run is still told that it is dead."""
+OWNERS_REMEMBERED: Final = 1000
+"""Owners since which an abandoned one is still refused when it enlists again."""
 
 
 def enlist(work: Work, run: str, owner: str | None, info: bytes, options: BrokerOptions) -> None:
@@ -95,6 +98,7 @@ def abandon(
     aside = {*running, *(lease for lease, _ in refused)}
     end_leases(work, key, aside, replace(reason, info=info))
     work.tx.execute(_GONE, (key,))
+    work.tx.execute(_FORGET_OWNERS, (key - OWNERS_REMEMBERED,))
 
 
 def leave(work: Work, run: str) -> None:

@@ -91,12 +91,20 @@ class OwnerUnknown(Exception):
     """No living owner has this name."""
 
 
+def check_owner(tx: sqlite3.Connection, request: Request) -> None:
+    """Raise `OwnerUnknown` where the owner isn't alive."""
+    _owner(tx, request)
+
+
 def idle(
     tx: sqlite3.Connection, queue_ids: dict[str, int], request: Request, now: float
 ) -> Turn | None:
-    """The reply, where the turn would change nothing; None where it needs the write lock."""
+    """The reply, where the turn would change nothing; None where it needs the write lock.
+
+    Such a turn isn't written down.
+    """
     _, begin, _, last, _, version = _owner(tx, request)
-    if request.begin > begin or (last is not None and request.number <= last):
+    if request.begin > begin or 0 < request.number <= last:
         return None
     if request.limit > 0 and (
         is_due(tx, now) or is_ready(tx, queue_ids, request.queues, request.places_end)
@@ -128,7 +136,7 @@ def turn(work: Work, request: Request, options: BrokerOptions) -> Reply:
     """One whole turn within a transaction. Raises `OwnerUnknown`."""
     tx = work.tx
     owner, begin, last_lease, last, text, version = _owner(tx, request)
-    if last is not None and request.number <= last:
+    if 0 < request.number <= last:
         return _again(tx, owner, request, last, text, version)
     lost: list[int] = []
     refused: list[tuple[int, str]] = []
@@ -139,8 +147,9 @@ def turn(work: Work, request: Request, options: BrokerOptions) -> Reply:
         promote(work)
         last_lease = _lease(work, owner, last_lease, request)
     rows = tx.execute(_HANDED_OUT, (owner, first)).fetchall() if last_lease >= first else []
-    reply = json.dumps([first, lost, refused])
-    tx.execute(_END_TURN, (max(begin, request.begin), last_lease, request.number, reply, owner))
+    if request.number:
+        last, text = request.number, json.dumps([first, lost, refused])
+    tx.execute(_END_TURN, (max(begin, request.begin), last_lease, last, text, owner))
     return Reply(rows, lost, refused, version)
 
 

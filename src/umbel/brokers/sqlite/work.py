@@ -48,7 +48,7 @@ class Work:
     def number(self) -> int:
         """The next message number: higher than that of every message there is."""
         if self._last is None:
-            self._last = self.tx.execute(_LAST_NUMBER).fetchone()[0] or 0
+            self._last = int(self.tx.execute(_LAST_NUMBER).fetchone()[0] or 0)
         self._last += 1
         return self._last
 
