@@ -1,0 +1,177 @@
+"""``umbel worker``: Celery's options, made into `WorkerOptions`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from umbel.cli.exits import WrongUse
+from umbel.cli.find_app import import_module
+from umbel.cli.names import names_option
+from umbel.cli.session import Session, pass_session
+from umbel.worker.boot import run_worker
+from umbel.worker.options import WorkerOptions, usable_processors
+
+EXAMPLES = """\b
+Examples:
+  umbel -A proj worker
+  umbel -A proj worker -l INFO -c 8 -Q emails,default
+  umbel -A proj worker -n slow@%h --time-limit 300 --soft-time-limit 280
+
+Celery's --without-gossip, --without-mingle, --without-heartbeat, --heartbeat-interval,
+-O/--optimization, -S/--statedb and --disable-prefetch are accepted and change nothing: there is
+no gossip to switch off, and revocations are kept by the broker.
+"""
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
+POOLS = {"prefork": "prefork", "processes": "prefork", "solo": "solo"}
+
+NOT_HERE = {
+    ("-B", "--beat"): "periodic tasks come with a later release; until then cron can run "
+    "`umbel call NAME`",
+    ("-D", "--detach"): "the worker stays in the foreground; a process manager (systemd, "
+    "supervisord, a container) or `nohup … &` puts it in the background",
+    ("-s", "--schedule-filename", "--schedule"): "periodic tasks come with a later release",
+    ("--scheduler",): "periodic tasks come with a later release",
+    ("--autoscale",): "a pool that grows and shrinks comes with a later release; -c sets its size",
+    ("--max-memory-per-child",): "a limit of memory comes with a later release; "
+    "--max-tasks-per-child replaces processes too",
+    ("--pool-start-method",): "how processes start isn't a choice yet; they are forked",
+    ("--pidfile",): "a process manager (systemd, supervisord, a container) knows the process id",
+    ("--uid",): "start the worker as that user, for example with User= of systemd",
+    ("--gid",): "start the worker with that group, for example with Group= of systemd",
+    ("--umask",): "set the umask before the worker starts, for example with UMask= of systemd",
+    ("--executable",): "start the worker with that Python: PYTHON -m umbel -A proj worker",
+}
+"""Celery's options that this worker doesn't have, and what does it instead."""
+FLAGS = (("-B", "--beat"), ("-D", "--detach"))
+"""Those of them that take no value."""
+IGNORED_FLAGS = ("without-gossip", "without-mingle", "without-heartbeat", "disable-prefetch")
+_PER_POOL = {
+    "threads": "threads",
+    "gevent": "greenlets",
+    "eventlet": "greenlets",
+    "asyncio": "thousands of coroutines per process (async def tasks run in every pool)",
+    "custom": "pools of your own",
+}
+
+
+def _concurrency(text: str) -> int:
+    if text == "auto":
+        return usable_processors()
+    if not text.isdecimal() or int(text) < 1:
+        raise WrongUse(f"--concurrency {text}: expected a whole number from 1, or 'auto'")
+    return int(text)
+
+
+def _level(text: str) -> str | int:
+    if text.isdecimal():
+        return int(text)
+    if text.upper() not in LEVELS:
+        raise WrongUse(f"--loglevel {text}: expected one of {', '.join(LEVELS)}, or a number")
+    return text.upper()
+
+
+def _pool(text: str) -> str:
+    name = text.lower()
+    if name in POOLS:
+        return POOLS[name]
+    later = f"{_PER_POOL[name]} come with a later release; " if name in _PER_POOL else ""
+    raise WrongUse(f"--pool {text}: {later}this one has prefork (the default) and solo")
+
+
+def _refuse(names: tuple[str, ...], sentence: str, *, flag: bool) -> Callable[[Any], Any]:
+    def callback(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        if value:
+            raise WrongUse(f"{'/'.join(names)} isn't an option of this worker: {sentence}")
+
+    return click.option(*names, is_flag=flag, hidden=True, expose_value=False, callback=callback)
+
+
+def _celerys_other_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = [
+        *(_refuse(names, sentence, flag=names in FLAGS) for names, sentence in NOT_HERE.items()),
+        *(_ignored(f"--{name}", is_flag=True) for name in IGNORED_FLAGS),
+        _ignored("--heartbeat-interval", type=float),
+        _ignored("-S", "--statedb"),
+        _ignored("-O", "--optimization"),
+    ]
+    for option in options:
+        command = option(command)
+    return command
+
+
+def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
+    return click.option(*declarations, hidden=True, expose_value=False, **attributes)
+
+
+@click.command("worker", epilog=EXAMPLES)
+@click.option("-n", "--hostname", help="The worker's name; %h host, %n name, %d domain.")
+@click.option(
+    "-l",
+    "--loglevel",
+    type=_level,
+    metavar="LEVEL",
+    default="WARNING",
+    show_default=True,
+    help="Log from this level on.",
+)
+@click.option("-f", "--logfile", metavar="FILE", help="Log to this file; default standard error.")
+@click.option(
+    "-c",
+    "--concurrency",
+    type=_concurrency,
+    metavar="NUMBER",
+    help="Processes that run tasks; default one per processor (auto).",
+)
+@click.option("-P", "--pool", type=_pool, metavar="POOL", help="prefork (the default) or solo.")
+@names_option("-Q", "--queues", help="Take from these queues only.")
+@names_option("-X", "--exclude-queues", help="Take from all but these.")
+@names_option("-I", "--include", help="Import these modules too.")
+@click.option("--time-limit", type=click.FloatRange(0), help="Seconds after which a task is ended.")
+@click.option(
+    "--soft-time-limit",
+    type=click.FloatRange(0),
+    help="Seconds after which SoftTimeLimitExceeded is raised in a task.",
+)
+@click.option(
+    "--max-tasks-per-child",
+    type=click.IntRange(1),
+    help="Tasks after which a process is replaced.",
+)
+@click.option(
+    "--prefetch-multiplier",
+    type=click.IntRange(0),
+    help="Messages that a process holds; default as many as it runs in some 10 ms.",
+)
+@click.option("--purge", "--discard", is_flag=True, help="Delete all waiting messages first.")
+@click.option(
+    "-E",
+    "--task-events",
+    "--events",
+    is_flag=True,
+    help="Accepted; events come with a later release.",
+)
+@_celerys_other_options
+@pass_session
+def command(session: Session, /, **given: Any) -> int:
+    """Run tasks of the app, until SIGTERM or Ctrl-C."""
+    options = WorkerOptions(quiet=session.quiet, argv=tuple(sys.argv), **given)
+    hard, soft = options.time_limit, options.soft_time_limit
+    if hard and soft and soft >= hard:
+        raise WrongUse(
+            f"--soft-time-limit {soft:g} isn't below --time-limit {hard:g}: a task would be ended "
+            "before it could react"
+        )
+    app = session.named_app()
+    _import_included(options.include + app.conf.include + app.conf.imports)
+    return run_worker(app, options)
+
+
+def _import_included(modules: tuple[str, ...]) -> None:
+    """Import now what the worker will import, so that an error is one sentence."""
+    for name in modules:
+        import_module(name)
