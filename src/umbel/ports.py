@@ -47,6 +47,9 @@ class Features:
     """A message can be found by its id."""
     wait_takes: bool
     """`wait` may take messages, since the server pushes them; else it takes nothing."""
+    exclusive_turns: bool = False
+    """A turn keeps all other processes out until it has ended, and needs this process's
+    interpreter for that; so no task is started meanwhile, since it might not let go of it."""
 
 
 @dataclass(frozen=True, slots=True)

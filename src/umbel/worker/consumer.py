@@ -202,15 +202,16 @@ class Consumer:
         pause = 0.02
         while True:
             try:
-                return self._broker.turn(
-                    self._owner,
-                    self._number,
-                    queues=self._diet.queues,
-                    settlements=settlements,
-                    begin=begin,
-                    limit=limit,
-                    lost_only=self._diet.burials_only,
-                )
+                with self._desk.gate:
+                    return self._broker.turn(
+                        self._owner,
+                        self._number,
+                        queues=self._diet.queues,
+                        settlements=settlements,
+                        begin=begin,
+                        limit=limit,
+                        lost_only=self._diet.burials_only,
+                    )
             except OperationalError as error:
                 pause = self._pause(error, pause)
 
@@ -239,7 +240,11 @@ class Consumer:
         return min(pause * 2, self._longest_pause)
 
     def _take_stock(self, settlements: Sequence[Settlement], reply: Turn) -> None:
-        """Tell the main thread what was refused; forget what is settled or another's."""
+        """Tell the main thread what was refused, and forget the rest.
+
+        What the reply calls lost was settled by the supervisor while a task held the interpreter;
+        a lease that is really another's takes the whole run with it (`RunLost`).
+        """
         refused = dict(reply.refused)
         for settlement in settlements:
             lease = settlement.lease
@@ -248,21 +253,12 @@ class Consumer:
             if delivery is not None and lease in refused:
                 answer = Refused(delivery, refused[lease])
             elif delivery is not None:
-                if lease in reply.lost:
-                    self._log_discarded(delivery)
                 self._desk.settled(lease)
             if lease == self._desk.awaited:
                 self._desk.answers.put(answer)
             elif answer is not None:
                 self._desk.hand_out([answer])
         self._desk.raise_floor()
-
-    def _log_discarded(self, delivery: Delivery) -> None:
-        logger.warning(
-            "The outcome of lease %d (queue %s) is discarded: the delivery is another's by now.",
-            delivery.lease,
-            delivery.queue,
-        )
 
     def _read_revocations(self, version: int) -> None:
         if version <= self._seen_revocations:

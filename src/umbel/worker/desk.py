@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
 
 from umbel.message import Delivery, Settlement
@@ -35,7 +36,7 @@ Item = Delivery | Refused
 class Desk:
     """What the threads share. Attributes are written by one thread only, as noted."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, *, exclusive_turns: bool = False) -> None:
         self.slot = slot
         self.lock = threading.Lock()
         self.outcomes: deque[Settlement] = deque()
@@ -56,6 +57,10 @@ class Desk:
         """The lease whose settlement the main thread waits for: its outcome had no room (main)."""
         self.answers: SimpleQueue[Refused | None] = SimpleQueue()
         """For `awaited`: None once it is settled, or why it was refused (I/O)."""
+        self.gate: AbstractContextManager[object] = (
+            threading.Lock() if exclusive_turns else nullcontext()
+        )
+        """Held during a turn where nothing may start meanwhile (`Features.exclusive_turns`)."""
         self._batches: SimpleQueue[list[Item] | None] = SimpleQueue()
         self._calls: SimpleQueue[None] = SimpleQueue()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from umbel import signals
 from umbel.app import Umbel
 from umbel.clock import boot_time
 from umbel.exceptions import OperationalError, RunLost, Unroutable, WorkerTerminate
+from umbel.message import Delivery, Message
 from umbel.outcome import End
 from umbel.ports import Broker
 from umbel.worker.announce import announce
@@ -40,6 +42,9 @@ logger = logging.getLogger("umbel.worker")
 STOP_WARM: Final = 1
 STOP_COLD: Final = 2
 POLL: Final = 0.01
+SWITCH_INTERVAL: Final = 0.0002
+"""Seconds after which a task must let the I/O thread have the interpreter. A turn needs it
+several times, and others may wait for the end of the turn: Python's own 5 ms each would add up."""
 
 pack_settlement = msgspec.msgpack.Encoder().encode
 
@@ -79,7 +84,7 @@ class PoolProcess:
         self._fail = fail
         self._owner = setup.owner(order.number)
         self._slot = setup.board.slots[order.slot]
-        self._desk = Desk(self._slot)
+        self._desk = Desk(self._slot, exclusive_turns=setup.app.broker.features.exclusive_turns)
         self._diet = Diet(setup.queues, setup.multiplier, order.burials_only)
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._executed = 0
@@ -88,6 +93,7 @@ class PoolProcess:
         """Work until told to stop; the exit code."""
         setup = self._setup
         self._slot.words[Word.PID] = os.getpid()
+        sys.setswitchinterval(SWITCH_INTERVAL)
         signal.signal(signal.SIGUSR1, self._look_at_the_slot)
         signals.worker_process_init.send(setup.hostname)
         broker = setup.app.broker
@@ -160,9 +166,12 @@ class PoolProcess:
         try:
             consumer.run()
         except RunLost:
-            logger.error(
-                "This worker was taken for dead; what process %d held is another's.", os.getpid()
-            )
+            for delivery in list(self._desk.unsettled.values()):
+                logger.error(
+                    "The outcome of %s is discarded: this worker was taken for dead, and the "
+                    "delivery is another's.",
+                    _name(delivery),
+                )
             self._fail(ExitCode.RUN_LOST)
         except OperationalError as error:
             logger.error("%s Stopping without it; what was decided stays on the scoreboard.", error)
@@ -220,13 +229,14 @@ class PoolProcess:
         began = time.perf_counter()
         execution = self._executor.prepare(item)
         self._desk.unsettled[lease] = item
-        self._slot.start(
-            lease,
-            execution.texts,
-            boot_time(),
-            execution.soft_time_limit,
-            execution.time_limit if self._setup.hard_limits else None,
-        )
+        with self._desk.gate:
+            self._slot.start(
+                lease,
+                execution.texts,
+                boot_time(),
+                execution.soft_time_limit,
+                execution.time_limit if self._setup.hard_limits else None,
+            )
         if self._desk.is_given_back(lease):
             del self._desk.unsettled[lease]
             self._slot.words[Word.LANE] = lease << 1 | 1
@@ -286,6 +296,11 @@ class PoolProcess:
         most = self._setup.max_tasks
         if (most and self._executed >= most) or ended.end is End.PROCESS_LOST:
             self._desk.retiring = True
+
+
+def _name(delivery: Delivery) -> str:
+    message = delivery.message
+    return f"{message.task}[{message.id}]" if isinstance(message, Message) else "a message"
 
 
 def run_pool_process(setup: Setup, order: Order) -> int:
