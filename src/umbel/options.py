@@ -161,6 +161,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How a message goes out, once the options of the call and all below them are merged."""
 
     task: str
+    typing: bool
+    """The arguments are checked against the function's parameters."""
     address: Address
     options: Mapping[str, Any]
     """What the call, the task or the route say beyond the fields here; none of them None."""
@@ -245,6 +247,7 @@ def merge_call(
     retry = routed.get("retry", conf.task_publish_retry)
     return Plan(
         task=task_name,
+        typing=task is not None and task.typing,
         address=address,
         options=routed,
         priority=priority_option(
@@ -292,7 +295,7 @@ def _refuse(name: str, value: object, where: str, known: Iterable[str]) -> None:
         warnings.warn(
             f"{where}: rate_limit has no effect yet; it is honoured by the release 'API'",
             LaterSetting,
-            stacklevel=5,
+            stacklevel=6,
         )
         return
     if name in _LATER:

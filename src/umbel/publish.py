@@ -24,7 +24,7 @@ from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, MessageToo
 from umbel.message import Message, Posting
 from umbel.options import Plan, When
 from umbel.protocol import HEADERS, NO_EMBED, build_message, parse_instant, unix_seconds
-from umbel.request import Child, executing
+from umbel.request import Child, current_request, executing
 from umbel.retry import RetryPolicy
 from umbel.saferepr import safe_repr
 from umbel.serialization import dumps, dumps_call, loads_call
@@ -102,7 +102,9 @@ class Publisher:
             eta = due(options.get("countdown"), options.get("eta"), now, plan.zone)
             expires, expiration = expiry(plan.expires, now, plan.zone)
             custom = custom_headers(options.get("headers"))
-        root_id, parent_id = _lineage(options)
+        root_id, parent_id = None, None
+        if options or current_request.get() is not None:
+            root_id, parent_id = _lineage(options)
         message = build_message(
             task=plan.task,
             task_id=task_id,

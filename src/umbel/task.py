@@ -314,7 +314,7 @@ class Task(Generic[P, R_co]):
         kwargs: Mapping[str, Any],
         task_id: str,
     ) -> tuple[Posting, AsyncResult[Any]]:
-        if self.options.typing:
+        if plan.typing:
             self._check(*args, **kwargs)
         posting = self.app.publisher.build(plan, args, kwargs, task_id)
         ignored = plan.ignore_result is True
