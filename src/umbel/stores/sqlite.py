@@ -44,6 +44,11 @@ class SqliteStore:
     def location(self) -> str:
         return f"sqlite:{self._database.path}"
 
+    @property
+    def database(self) -> Database:
+        """The open file, for tests and tools that look at its statements."""
+        return self._database
+
     def open(self) -> None:
         self._database.open()
         self._closed = False

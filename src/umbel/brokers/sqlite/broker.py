@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from umbel.brokers.sqlite import dead, inspecting, revocations, runs, turning
+from umbel.brokers.sqlite import dead, inspecting, revoking, runs, turning
 from umbel.brokers.sqlite.broadcasting import SqliteSubscription, tell
 from umbel.brokers.sqlite.connection import Database, Synchronous
 from umbel.brokers.sqlite.doorbell import ANY, Doorbells, result_tag
@@ -58,6 +58,7 @@ class SqliteBroker:
         lease_records=True,
         find=True,
         wait_takes=False,
+        exclusive_turns=True,
     )
 
     def __init__(
@@ -93,7 +94,7 @@ class SqliteBroker:
         if self._closed:
             self._closed = False
             with self._database.read() as tx:
-                self._version = revocations.version(tx)
+                self._version = revoking.version(tx)
 
     def close(self) -> None:
         self._closed = True
@@ -200,7 +201,7 @@ class SqliteBroker:
     def _due_in(self, queues: Sequence[str]) -> float:
         """Seconds until a turn is worth it: 0 is now."""
         with self._database.read() as tx:
-            if revocations.version(tx) != self._version:
+            if revoking.version(tx) != self._version:
                 return 0.0
             if turning.is_ready(tx, self._database.queue_ids, queues):
                 return 0.0
@@ -219,9 +220,9 @@ class SqliteBroker:
 
     def beat(self, run: str) -> Beat:
         with self._work() as work:
-            beat = runs.beat(work, run, revocations.version(work.tx))
+            beat = runs.beat(work, run, revoking.version(work.tx))
             dead.retain_all(work, self._options)
-            revocations.prune(work)
+            revoking.prune(work)
         return beat
 
     def abandon(
@@ -255,18 +256,18 @@ class SqliteBroker:
 
     # Coordinator
 
-    def revoke(self, revocations_: Sequence[Revocation]) -> frozenset[str]:
+    def revoke(self, revocations: Sequence[Revocation]) -> frozenset[str]:
         with self._work() as work:
-            return revocations.revoke(work, revocations_)
+            return revoking.revoke(work, revocations)
 
     def revoked(self, since: int) -> tuple[int, tuple[Revocation, ...]]:
         with self._database.read() as tx:
-            self._version = revocations.version(tx)
-            return self._version, revocations.since(tx, since)
+            self._version = revoking.version(tx)
+            return self._version, revoking.since(tx, since)
 
     def unrevoke(self, task_ids: Sequence[str]) -> None:
         with self._work() as work:
-            revocations.unrevoke(work, task_ids)
+            revoking.unrevoke(work, task_ids)
 
     # Inspector
 
@@ -307,7 +308,7 @@ class SqliteBroker:
         with self._work() as work:
             if not dead.requeue(work, task_id, packed):
                 return False
-            revocations.unrevoke(work, [task_id])
+            revoking.unrevoke(work, [task_id])
         return True
 
     def dead_delete(self, task_ids: Sequence[str] | None, queue: str | None = None) -> int:

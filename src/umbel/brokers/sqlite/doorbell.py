@@ -69,15 +69,17 @@ class Bell:
         if self._socket is not None:
             self._rename(_IDLE + self._unique)
 
-    def sleep(self, seconds: float) -> None:
-        """Until rung, at most `seconds`."""
+    def sleep(self, seconds: float) -> bool:
+        """Until rung, at most `seconds`; whether it was rung, as far as can be known."""
         if self._socket is None or self._poll is None:
             time.sleep(min(seconds, _LOOK_EVERY))
-            return
-        if self._poll.poll(seconds * 1000):
-            with contextlib.suppress(OSError):
-                while self._socket.recv(1):
-                    pass
+            return False
+        if not self._poll.poll(seconds * 1000):
+            return False
+        with contextlib.suppress(OSError):
+            while self._socket.recv(1):
+                pass
+        return True
 
     def close(self) -> None:
         """Remove it."""
