@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -37,6 +38,9 @@ class Control:
 
     def stop(self) -> None:
         self._stopping.set()
+        with contextlib.suppress(OperationalError):
+            # So that it needn't wait out its time.
+            self._broker.broadcast(CONTROL_CHANNEL, b"")
         self._thread.join()
 
     def look(self) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -35,10 +36,12 @@ from umbel.outcome import End, Options
 from umbel.protocol import read_request, take_call
 from umbel.request import Context, running
 from umbel.serialization import Call, as_call, decode
-from umbel.stored import decode_meta
 from umbel.task import Task
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
 
+logger = logging.getLogger("umbel.worker")
+
+ASK_AGAIN: Final = 0.2
 IsRevoked = Callable[[str], bool]
 
 _END_OF_LOSS = {
@@ -71,6 +74,7 @@ class Executor:
         self._store_started = store_started
         self._accept = app.conf.accept_content
         self._zone = app.zone
+        self._now = app.clock.wall
         self._options = {name: options_of(task) for name, task in app.tasks.items()}
         self._runner: asyncio.Runner | None = None
         self.in_task = False
@@ -98,7 +102,7 @@ class Executor:
                 f"no task named {request.task!r} is registered in this worker"
             )
         else:
-            execution.options = self._options[task.name]
+            execution.options = self._options.get(task.name) or options_of(task)
             self._read_body(execution, delivery.message)
             if execution.end is None:
                 self._look_before_start(execution, task)
@@ -122,7 +126,7 @@ class Executor:
     def _look_before_start(self, execution: Execution, task: Task[Any, Any]) -> None:
         """Expired, revoked, or done by an earlier delivery; else the limits of the run."""
         request = execution.request
-        if request.expires_at is not None and time.time() >= request.expires_at:
+        if request.expires_at is not None and self._now() >= request.expires_at:
             execution.end, execution.error = End.EXPIRED, TaskRevokedError("expired")
         elif self._is_revoked(request.id or ""):
             execution.end, execution.error = End.REVOKED, TaskRevokedError("revoked")
@@ -150,12 +154,8 @@ class Executor:
         store = self._app.store
         if store is None:
             return ""
-        while True:
-            try:
-                (result,) = store.get([task_id])
-                return "" if result is None else decode_meta(result.meta).status
-            except OperationalError:
-                time.sleep(0.2)
+        (result,) = patiently(lambda: store.get([task_id]))
+        return "" if result is None else result.state
 
     def _prepare_burial(self, execution: Execution, lost: Lost) -> None:
         """What a dead process or run was running: nothing of it is run here."""
@@ -228,17 +228,35 @@ class Executor:
         finally:
             self.soft_limit_hit = None
 
-    def exceed_soft_limit(self, limit: float) -> None:
-        """Called from a signal handler of the main thread: end the running task softly."""
+    def exceed_soft_limit(self, limit: float, passed_on: Callable[[], None]) -> None:
+        """Called from a signal handler of the main thread: end the running task softly.
+
+        `passed_on` is called only if the task's own code runs, so that it can be tried again.
+        """
         if self.loop_task is not None and self._runner is not None:
+            passed_on()
             self.soft_limit_hit = limit
             self._runner.get_loop().call_soon_threadsafe(self.loop_task.cancel)
         elif self.in_task:
+            passed_on()
             raise SoftTimeLimitExceeded(limit)
 
     def close(self) -> None:
         if self._runner is not None:
             self._runner.close()
+
+
+T = TypeVar("T")
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """The answer of a broker or a store, which may be away for a while."""
+    while True:
+        try:
+            return ask()
+        except OperationalError as error:
+            logger.warning("%s Trying again in %.1f s.", error, ASK_AGAIN)
+            time.sleep(ASK_AGAIN)
 
 
 def options_of(task: Task[Any, Any]) -> Options:

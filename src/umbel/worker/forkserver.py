@@ -121,22 +121,23 @@ class _Server:
     def serve(self) -> int:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        wake_read, wake_write = wakeup_pipe()
+        line = self._line.fileno()
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         rest = b""
         while True:
-            ready, _, _ = select.select([self._line, wake_read], [], [])
+            ready, _, _ = select.select([line, wake_read], [], [])
             if wake_read in ready:
                 os.read(wake_read, 4096)
                 self._reap()
-            if self._line in ready:
+            if line in ready:
                 data = self._line.recv(LINE_BYTES)
                 if not data:
                     return 0
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    self._fork(Order(**json.loads(line)))
+                *orders, rest = (rest + data).split(b"\n")
+                for order in orders:
+                    self._fork(Order(**json.loads(order)))
 
     def _fork(self, order: Order) -> None:
         parent = os.getpid()
@@ -162,6 +163,14 @@ class _Server:
     def _report(self, report: Report) -> None:
         line = {"number": report.number, "pid": report.pid, "status": report.status}
         self._line.sendall(json.dumps(line).encode() + b"\n")
+
+
+def wakeup_pipe() -> tuple[int, int]:
+    """A pipe for `signal.set_wakeup_fd`: (read end, write end), neither blocks."""
+    ends = os.pipe()
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends
 
 
 def can_die_with_parent() -> bool:

@@ -61,6 +61,10 @@ class Heart:
                 pause = self._interval / 6
                 logger.warning("No heartbeat: %s Trying again in %.2f s.", error, pause)
                 continue
+            except Exception:
+                pause = self._interval / 6
+                logger.critical("The heartbeat failed.", exc_info=True)
+                continue
             pause = self._interval
             self._on_beat(reply)
             if not reply.alive:

@@ -28,10 +28,10 @@ from umbel.message import Delivery, Message
 from umbel.outcome import End
 from umbel.ports import Broker
 from umbel.worker.announce import announce
-from umbel.worker.consumer import Consumer, Diet
+from umbel.worker.consumer import LAST_WAIT, Consumer, Diet
 from umbel.worker.desk import Desk, Item, Refused
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
-from umbel.worker.executor import Executor
+from umbel.worker.executor import Executor, patiently
 from umbel.worker.forkserver import Order
 from umbel.worker.options import ExitCode
 from umbel.worker.scoreboard import Scoreboard, Word
@@ -106,6 +106,7 @@ class PoolProcess:
             self._desk,
             self._diet,
             lease_time=setup.lease_time,
+            last_wait=setup.app.conf.worker_soft_shutdown_timeout or LAST_WAIT,
         )
         self._settler = Settler(setup.app, hostname=setup.hostname)
         self._executor = self._make_executor(consumer)
@@ -133,12 +134,14 @@ class PoolProcess:
             if task_id not in consumer.revoked:
                 return False
             # An id can have been taken out of the log since; the log has the last word.
-            _, entries = app.broker.revoked(0)
+            _, entries = patiently(lambda: app.broker.revoked(0))
             return any(entry.task_id == task_id for entry in entries)
 
         def store_started(execution: Execution) -> None:
-            if app.store is not None:
-                app.store.put([self._settler.started(execution, os.getpid())])
+            store = app.store
+            if store is not None:
+                record = self._settler.started(execution, os.getpid())
+                patiently(lambda: store.put([record]))
 
         return Executor(
             app,
@@ -199,8 +202,11 @@ class PoolProcess:
                 raise WorkerTerminate(1)
         soft_at = words[Word.SOFT_AT]
         if soft_at and self._slot.running_lease() and boot_time() * 1e9 >= soft_at:
-            words[Word.SOFT_AT] = 0
-            self._executor.exceed_soft_limit((soft_at - words[Word.STARTED_AT]) / 1e9)
+            limit = (soft_at - words[Word.STARTED_AT]) / 1e9
+            self._executor.exceed_soft_limit(limit, self._forget_soft_limit)
+
+    def _forget_soft_limit(self) -> None:
+        self._slot.words[Word.SOFT_AT] = 0
 
     def _stop(self) -> None:
         self._desk.stopping = True
@@ -241,6 +247,8 @@ class PoolProcess:
             del self._desk.unsettled[lease]
             self._slot.words[Word.LANE] = lease << 1 | 1
             return
+        if execution.end is None:
+            logger.info("Task %s received", execution.name)
         ended = self._executor.run(execution)
         self._close(self._settler.decide(execution, ended))
         self._desk.note_runtime(time.perf_counter() - began)

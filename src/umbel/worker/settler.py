@@ -5,9 +5,7 @@ Applying them is the broker's turn; see `consumer`.
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -47,9 +45,9 @@ class Decided:
 class Settler:
     """Turns ends into settlements for one worker process."""
 
-    def __init__(self, app: Umbel, *, hostname: str, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, app: Umbel, *, hostname: str) -> None:
         conf = app.conf
-        self._now = now
+        self._now = app.clock.wall
         self._zone = app.zone
         self._hostname = hostname
         self._stores = app.store is not None
@@ -181,5 +179,8 @@ def _sentence(ended: Ended) -> str:
     error = ended.error
     if error is None:
         return ended.end.value
-    text = str(error) or safe_repr(error)
-    return f"{type(error).__name__}: {text}"[:500]
+    try:
+        text = str(error)
+    except Exception:  # the class is the user's
+        text = ""
+    return f"{type(error).__name__}: {text or safe_repr(error)}"[:500]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from umbel.worker.scoreboard import Slot, Word
 
 STOP_LIMIT: Final = 0.2
 """Seconds to wait for a process to stop before it is let go on."""
+UNSEEN_STOP: Final = 0.005
+"""Where a process's state can't be read: how long a stop is given to take effect."""
 
 
 def standing_behind(slot: Slot) -> int:
@@ -59,6 +62,9 @@ def stopped(pid: int, act: Callable[[], None]) -> bool:
 
 
 def _is_stopped(pid: int) -> bool:
+    if sys.platform != "linux":
+        time.sleep(UNSEEN_STOP)
+        return True
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

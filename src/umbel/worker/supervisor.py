@@ -26,7 +26,7 @@ from umbel.exceptions import OperationalError
 from umbel.message import Loss, Lost
 from umbel.ports import Beat, Revocation
 from umbel.worker.control import Control
-from umbel.worker.forkserver import ForkServer, Order, Report
+from umbel.worker.forkserver import ForkServer, Order, Report, wakeup_pipe
 from umbel.worker.heart import Heart
 from umbel.worker.options import ExitCode
 from umbel.worker.process import STOP_COLD, STOP_WARM, PoolProcess, Setup
@@ -99,7 +99,7 @@ class Supervisor:
         self._last_number = 0
         self._received: deque[int] = deque()
         self._revocations: deque[Revocation] = deque()
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read, self._wake_write = wakeup_pipe()
         self._stop: Stop | None = None
         self._run_lost = ""
         self._quick_deaths = 0
@@ -198,7 +198,9 @@ class Supervisor:
 
     def _look(self) -> None:
         """One look at everything that may have changed."""
-        watched = [self._wake_read] if self._server is None else [self._wake_read, self._server]
+        watched = [self._wake_read]
+        if self._server is not None:
+            watched.append(self._server.fileno())
         ready, _, _ = select.select(watched, [], [], LOOK)
         if self._wake_read in ready:
             os.read(self._wake_read, 4096)
@@ -213,6 +215,9 @@ class Supervisor:
             self._terminate(self._revocations.popleft())
         for child in list(self._children.values()):
             child.watch.look()
+        if self._undertaker.broken:
+            # As a dead run, all that this one holds is reclaimed by the next.
+            self._run_lost = "what a dead process held could not be settled"
         self._say_ready()
         self._keep_number()
         self._advance_stop()

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from umbel.exceptions import OperationalError
+from umbel.exceptions import OperationalError, RunLost
 from umbel.message import How, Loss, Lost, Settlement
 from umbel.ports import Broker, ResultStore, RunRecord
 from umbel.worker.scoreboard import Scoreboard, Slot
@@ -47,6 +47,8 @@ class Undertaker:
         """Monotonic time at which something was last set aside for burial; 0 is never."""
         self.failed = False
         """A job was given up: the scoreboard must stay for a later run."""
+        self.broken = False
+        """A job failed for another reason than a broker that is away."""
 
     def start(self) -> None:
         self._thread.start()
@@ -142,9 +144,11 @@ class Undertaker:
                         break
                     logger.warning("%s Trying again.", error)
                     pause = min(pause * 2, self._longest_pause)
+                except RunLost:
+                    break
                 except Exception:
-                    logger.critical("The undertaker failed at a job.", exc_info=True)
-                    self.failed = True
+                    logger.critical("What a dead process held can't be settled.", exc_info=True)
+                    self.failed = self.broken = True
                     break
 
 

@@ -93,14 +93,11 @@ class Watch:
         """Kill, but only if `lease` still runs once the process stands still."""
 
         def kill() -> None:
-            if self._slot.running_lease() == lease and not self._is_decided(lease):
+            if self._slot.running_lease() == lease:
                 self.cause = (lease, lost)
                 self._send(signal.SIGKILL)
 
         stopped(self._slot.pid, kill)
-
-    def _is_decided(self, lease: int) -> bool:
-        return any(each == lease for each, _ in self._slot.decided())
 
     def _free_what_waits(self, lease: int) -> None:
         """The process hasn't given back what waits, so it can't: its task holds the lock.
