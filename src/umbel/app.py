@@ -217,11 +217,13 @@ class Umbel:
     @property
     def broker(self) -> BrokerDriver:
         """The opened broker."""
+        self.connections.refresh()
         return self.connections.broker
 
     @property
     def store(self) -> ResultStore | None:
         """The opened result store; None where results are disabled."""
+        self.connections.refresh()
         return self.connections.store
 
     @property
@@ -247,6 +249,7 @@ class Umbel:
 
     def plan(self, name: str, call: Mapping[str, Any], task: Task[..., Any] | None) -> Plan:
         """How a call of the task of this name goes out."""
+        self.connections.refresh()
         return merge_call(
             name,
             call,

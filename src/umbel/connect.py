@@ -87,9 +87,12 @@ class Connections:
         self._lock = threading.RLock()
         self._broker: BrokerDriver | None = None
         self._store: ResultStore | None = None
+        self._replaced: list[BrokerDriver | ResultStore] = []
         self._inherited: list[object] = []
         self._bereft = ""
         self._warned_default = False
+        self._seen_version = conf.version
+        self._opened_with: tuple[object, ...] = ()
         self.declared: set[str] = set()
         """Queues that this process has already made exist."""
         _all.add(self)
@@ -114,6 +117,21 @@ class Connections:
         url = self._conf.result_backend or self.broker_url
         return None if url in DISABLED else url
 
+    def refresh(self) -> None:
+        """Let go of what is open if the settings name other URLs by now.
+
+        It is closed with the rest, not at once: other threads may be using it.
+        """
+        if self._seen_version == self._conf.version:
+            return
+        with self._lock:
+            self._seen_version = self._conf.version
+            if self._opened_with not in ((), (self.broker_url, self.store_url)):
+                self._replaced += [each for each in (self._store, self._broker) if each]
+                self._broker = self._store = None
+                self.declared = set()
+                self._opened_with = ()
+
     def declare(self, queue: str) -> None:
         """Make `queue` exist, once per process."""
         self.broker.declare([queue])
@@ -125,7 +143,9 @@ class Connections:
             broker, self._broker = self._broker, None
             store, self._store = self._store, None
             self.declared = set()
-        for driver in (store, broker):
+            self._opened_with = ()
+            replaced, self._replaced = self._replaced, []
+        for driver in (store, broker, *replaced):
             if driver is not None:
                 driver.close()
 
@@ -139,7 +159,7 @@ class Connections:
                 self._say_default()
             broker = make_broker(self.broker_url, self._options(), self._clock)
             broker.open()
-            self._broker = broker
+            self._broker, self._opened_with = broker, (self.broker_url, self.store_url)
             return broker
 
     def _open_store(self) -> ResultStore | None:
@@ -152,7 +172,7 @@ class Connections:
                     raise ImproperlyConfigured(self._bereft)
                 store = make_store(url, self._clock)
                 store.open()
-                self._store = store
+                self._store, self._opened_with = store, (self.broker_url, self.store_url)
             return self._store
 
     def _options(self) -> BrokerOptions:
@@ -173,7 +193,8 @@ class Connections:
     def _after_fork(self) -> None:
         broker, store = self._broker, self._store
         self._lock = threading.RLock()
-        self._inherited += [driver for driver in (broker, store) if driver is not None]
+        self._inherited += [each for each in (broker, store, *self._replaced) if each]
+        self._replaced = []
         self._broker = self._store = None
         self.declared = set()
         if broker is not None and not broker.features.processes:

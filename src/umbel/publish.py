@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -208,7 +209,7 @@ class Publisher:
             headers=message.headers,
             properties=message.properties,
             declare=[plan.address.queue],
-            retry_policy=plan.policy,
+            retry_policy=None if plan.policy is None else asdict(plan.policy),
         )
         return replace(message, body=dumps_call(args, kwargs, embed))
 

@@ -247,6 +247,24 @@ def test_the_environment_names_broker_and_store(monkeypatch: pytest.MonkeyPatch)
     assert app.conf.broker_url == "memory://code"
 
 
+def test_another_broker_can_be_named_at_any_time(app: Umbel) -> None:
+    @app.task(name="t")
+    def t() -> None: ...
+
+    t.delay()
+    first = app.broker
+    app.conf.task_default_priority = 3
+    assert app.broker is first
+    app.conf.broker_url = "memory://named-later"
+    t.delay()
+    assert app.broker.location == "memory://named-later"
+    assert names(app) == ["t"]
+    assert app.store is not None
+    assert app.store.location == "memory://named-later"
+    app.conf.result_backend = "memory://results-later"
+    assert app.store.location == "memory://results-later"
+
+
 def in_a_fork(do: Callable[[], str]) -> str:
     """What `do` returns, or the sentence of what it raises, in a forked child."""
     reader, writer = os.pipe()
