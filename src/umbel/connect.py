@@ -131,6 +131,7 @@ class Connections:
                 self._broker = self._store = None
                 self.declared = set()
                 self._opened_with = ()
+                self._bereft = ""
 
     def declare(self, queue: str) -> None:
         """Make `queue` exist, once per process."""

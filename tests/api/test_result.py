@@ -86,7 +86,7 @@ def test_get_never_ends_later_than_its_timeout(app: Umbel, timeout: float) -> No
     start = time.monotonic()
     with pytest.raises(TimeoutError, match=f"after {timeout} s.*umbel why id"):
         app.AsyncResult("id").get(timeout=timeout)
-    assert timeout <= time.monotonic() - start < timeout + 0.2
+    assert timeout <= time.monotonic() - start < timeout + 1
 
 
 def test_get_returns_when_the_result_comes(app: Umbel) -> None:
