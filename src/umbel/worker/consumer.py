@@ -11,15 +11,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from umbel.clock import boot_time
 from umbel.exceptions import BrokerUnavailable, OperationalError
-from umbel.message import Delivery, How, Settlement
+from umbel.message import Dead, Delivery, How, Settlement
 from umbel.ports import Broker, Coordinator, ResultStore, Turn
 from umbel.worker.desk import Desk, Item, Refused
 from umbel.worker.scoreboard import Word
@@ -32,9 +32,11 @@ MARKED: Final = 0.010
 MOST_MARKED: Final = 16
 LONG: Final = 0.030
 OUTCOME_PATIENCE: Final = 0.005
-MOST_OUTCOMES: Final = 32
 IDLE_WAIT: Final = 1.0
 LAST_WAIT: Final = 10.0
+FIRST_PAUSE: Final = 0.02
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Consumer:
         self._held: deque[Delivery] = deque()
         self._returns: list[int] = []
         self._more = False
+        self._was_away = False
         self._seen_revocations = 0
         self.revoked: set[str] = set()
         """Ids that the revocation log has named; the log itself has the last word."""
@@ -128,7 +131,8 @@ class Consumer:
         return max(words[Word.LANE] >> 1, words[Word.SKIP_TO])
 
     def _unstarted(self) -> int:
-        return self._desk.slot.words[Word.HIGH] - self._started()
+        # The supervisor may have given back what a turn under way is only about to bring.
+        return max(0, self._desk.slot.words[Word.HIGH] - self._started())
 
     def _is_idle(self) -> bool:
         desk = self._desk
@@ -190,6 +194,8 @@ class Consumer:
         self._take_stock(settlements, reply)
         self._read_revocations(reply.revocations)
         self._hand_out(reply, begin)
+        if self._was_away:
+            self._reconcile()
         return bool(reply.deliveries or settlements)
 
     def _reach_the_broker(self, settlements: Sequence[Settlement], begin: int, limit: int) -> Turn:
@@ -199,21 +205,20 @@ class Consumer:
         """
         settlements = self._store_first(settlements)
         self._number += 1
-        pause = 0.02
-        while True:
-            try:
-                with self._desk.gate:
-                    return self._broker.turn(
-                        self._owner,
-                        self._number,
-                        queues=self._diet.queues,
-                        settlements=settlements,
-                        begin=begin,
-                        limit=limit,
-                        lost_only=self._diet.burials_only,
-                    )
-            except OperationalError as error:
-                pause = self._pause(error, pause)
+
+        def turn() -> Turn:
+            with self._desk.gate:
+                return self._broker.turn(
+                    self._owner,
+                    self._number,
+                    queues=self._diet.queues,
+                    settlements=settlements,
+                    begin=begin,
+                    limit=limit,
+                    lost_only=self._diet.burials_only,
+                )
+
+        return self._insist(turn)
 
     def _store_first(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
         """Where the result store is another database: store, then settle without results."""
@@ -221,23 +226,50 @@ class Consumer:
         results = [settlement.result for settlement in settlements if settlement.result]
         if store is None or not results:
             return settlements
-        pause = 0.02
+        try:
+            self._insist(lambda: store.put(results))
+        except OperationalError as error:
+            return [self._without_store(settlement, error) for settlement in settlements]
+        return [replace(settlement, result=None) for settlement in settlements]
+
+    def _without_store(self, settlement: Settlement, error: OperationalError) -> Settlement:
+        """The worker stops and the result can't be stored: what may run again goes back, what
+        may not is kept in the dead letters with its outcome."""
+        result = settlement.result
+        execution = self._desk.unsettled.get(settlement.lease)
+        if result is None or execution is None:
+            return settlement
+        if execution.options.acks_late:
+            return Settlement(settlement.lease, How.RELEASE, redelivered=True)
+        outcome = result.meta[:400].decode("utf-8", "replace")
+        dead = Dead(
+            f"{result.state}, but the result store was away: {outcome}", type(error).__name__
+        )
+        return replace(settlement, how=How.REJECT, dead=dead, result=None)
+
+    def _insist(self, ask: Callable[[], T]) -> T:
+        """The answer, however long it takes; gives up when stopping takes too long."""
+        pause = FIRST_PAUSE
         while True:
             try:
-                store.put(results)
-                return [replace(settlement, result=None) for settlement in settlements]
+                return ask()
             except OperationalError as error:
-                pause = self._pause(error, pause)
+                if self._desk.stopping and not self._runs_for():
+                    self._last_wait -= pause
+                    if self._last_wait < 0:
+                        raise
+                logger.warning("%s Trying again in %.2f s; running tasks go on.", error, pause)
+                time.sleep(pause)
+                self._was_away = True
+                pause = min(pause * 2, self._longest_pause)
 
-    def _pause(self, error: OperationalError, pause: float) -> float:
-        """Wait before the next try; the next pause. Gives up when stopping takes too long."""
-        if self._desk.stopping and not self._runs_for():
-            self._last_wait -= pause
-            if self._last_wait < 0:
-                raise error
-        logger.warning("%s Trying again in %.2f s; running tasks go on.", error, pause)
-        time.sleep(pause)
-        return min(pause * 2, self._longest_pause)
+    def _reconcile(self) -> None:
+        """After an outage: what the broker takes for ours and we know nothing of goes back."""
+        self._was_away = False
+        held = self._insist(lambda: self._broker.held(self._owner))
+        started, high = self._started(), self._desk.slot.words[Word.HIGH]
+        known = {*list(self._desk.unsettled), *range(started + 1, high + 1)}
+        self._returns += sorted(held - known)
 
     def _take_stock(self, settlements: Sequence[Settlement], reply: Turn) -> None:
         """Tell the main thread what was refused, and forget the rest.
@@ -248,11 +280,11 @@ class Consumer:
         refused = dict(reply.refused)
         for settlement in settlements:
             lease = settlement.lease
-            delivery = self._desk.unsettled.get(lease)
+            execution = self._desk.unsettled.get(lease)
             answer = None
-            if delivery is not None and lease in refused:
-                answer = Refused(delivery, refused[lease])
-            elif delivery is not None:
+            if execution is not None and lease in refused:
+                answer = Refused(execution.delivery, refused[lease])
+            else:
                 self._desk.settled(lease)
             if lease == self._desk.awaited:
                 self._desk.answers.put(answer)
@@ -263,7 +295,9 @@ class Consumer:
     def _read_revocations(self, version: int) -> None:
         if version <= self._seen_revocations:
             return
-        self._seen_revocations, entries = self._coordinator.revoked(self._seen_revocations)
+        self._seen_revocations, entries = self._insist(
+            lambda: self._coordinator.revoked(self._seen_revocations)
+        )
         self.revoked.update(entry.task_id for entry in entries)
 
     def _hand_out(self, reply: Turn, begin: int) -> None:

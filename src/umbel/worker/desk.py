@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
 
 from umbel.message import Delivery, Settlement
+from umbel.worker.execution import Execution
 from umbel.worker.scoreboard import RING_SIZE, Slot, Word
 
 AVERAGE_WEIGHT = 0.2
@@ -41,7 +42,7 @@ class Desk:
         self.lock = threading.Lock()
         self.outcomes: deque[Settlement] = deque()
         """Decided, not yet taken into a turn (main → I/O)."""
-        self.unsettled: dict[int, Delivery] = {}
+        self.unsettled: dict[int, Execution] = {}
         """Started, not yet settled, by lease (main adds, I/O removes)."""
         self.floor = 1
         """No lease below this one is unsettled (I/O)."""
@@ -120,9 +121,9 @@ class Desk:
             words[Word.SKIP_FROM] = newest
         return range(newest + 1, high + 1)
 
-    def settled(self, lease: int) -> Delivery | None:
-        """Forget a started lease; what it was."""
-        return self.unsettled.pop(lease, None)
+    def settled(self, lease: int) -> None:
+        """Forget a started lease."""
+        self.unsettled.pop(lease, None)
 
     def raise_floor(self) -> None:
         """Work out the floor anew, after a turn."""

@@ -24,7 +24,6 @@ from umbel import signals
 from umbel.app import Umbel
 from umbel.clock import boot_time
 from umbel.exceptions import OperationalError, RunLost, Unroutable, WorkerTerminate
-from umbel.message import Delivery, Message
 from umbel.outcome import End
 from umbel.ports import Broker
 from umbel.worker.announce import announce
@@ -169,11 +168,11 @@ class PoolProcess:
         try:
             consumer.run()
         except RunLost:
-            for delivery in list(self._desk.unsettled.values()):
+            for execution in list(self._desk.unsettled.values()):
                 logger.error(
                     "The outcome of %s is discarded: this worker was taken for dead, and the "
                     "delivery is another's.",
-                    _name(delivery),
+                    execution.name,
                 )
             self._fail(ExitCode.RUN_LOST)
         except OperationalError as error:
@@ -234,7 +233,7 @@ class PoolProcess:
             return
         began = time.perf_counter()
         execution = self._executor.prepare(item)
-        self._desk.unsettled[lease] = item
+        self._desk.unsettled[lease] = execution
         with self._desk.gate:
             self._slot.start(
                 lease,
@@ -304,11 +303,6 @@ class PoolProcess:
         most = self._setup.max_tasks
         if (most and self._executed >= most) or ended.end is End.PROCESS_LOST:
             self._desk.retiring = True
-
-
-def _name(delivery: Delivery) -> str:
-    message = delivery.message
-    return f"{message.task}[{message.id}]" if isinstance(message, Message) else "a message"
 
 
 def run_pool_process(setup: Setup, order: Order) -> int:
