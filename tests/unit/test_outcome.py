@@ -342,18 +342,19 @@ def test_a_handler_of_failure_comes_with_its_signal(
     assert len(set(announced)) == len(announced)
 
 
-@given(options, facts)
-def test_a_poison_task_ends(chosen: Options, known: Facts) -> None:
+@given(options)
+def test_a_poison_task_ends(chosen: Options) -> None:
     """However it dies, deliveries and retries are used up at some time."""
     limited = replace(chosen, max_retries=chosen.max_retries or 3)
     for end in (End.PROCESS_LOST, End.WORKER_LOST, End.HARD_LIMIT, End.REQUEUED):
         retries, redeliveries = 0, 0
+        verdict = decide(end, limited)
         for _ in range(50):
-            verdict = decide(end, limited, retries=retries, redeliveries=redeliveries)
             if not runs_again(verdict):
                 break
             retries += verdict.again
             redeliveries += verdict.settle is Settle.REQUEUE
+            verdict = decide(end, limited, retries=retries, redeliveries=redeliveries)
         assert verdict.state == FAILURE
 
 
