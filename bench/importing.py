@@ -1,0 +1,36 @@
+"""``import umbel`` in fresh interpreters, whose own start isn't counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from bench.figures import Figure, Workload
+
+TRIES: Final = 20
+_PROGRAM: Final = (
+    "from time import perf_counter\n"
+    "began = perf_counter()\n"
+    "import umbel\n"
+    "print((perf_counter() - began) * 1000)\n"
+)
+
+
+def measure(folder: Path) -> Mapping[str, float]:
+    taken = [
+        float(subprocess.check_output([sys.executable, "-c", _PROGRAM], cwd=folder))
+        for _ in range(TRIES)
+    ]
+    return {"import umbel": median(taken)}
+
+
+WORKLOAD = Workload(
+    "import",
+    f"import umbel, median of {TRIES} processes",
+    (Figure("import umbel", "ms", at_most=100, digits=1),),
+    measure,
+)

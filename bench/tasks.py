@@ -1,0 +1,45 @@
+"""The app that the measured workers run.
+
+Each task does nothing but note its number and the time; when its process stops, what it noted goes
+into a file of the folder that ``BENCH_NOTES`` names, so that every run can be accounted for.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from pathlib import Path
+from time import monotonic
+
+from umbel import Umbel
+from umbel.signals import worker_process_shutdown
+
+app = Umbel("bench", set_as_current=False)
+
+NUMBERS = array("q")
+TIMES = array("d")
+
+
+@app.task
+def noop(number: int) -> None:
+    NUMBERS.append(number)
+    TIMES.append(monotonic())
+
+
+@app.task(ignore_result=True)
+def noop_ignored(number: int) -> None:
+    NUMBERS.append(number)
+    TIMES.append(monotonic())
+
+
+@app.task(acks_late=True)
+def noop_late(number: int) -> None:
+    NUMBERS.append(number)
+    TIMES.append(monotonic())
+
+
+@worker_process_shutdown.connect
+def write_notes(**_: object) -> None:
+    folder = Path(os.environ["BENCH_NOTES"])
+    (folder / f"{os.getpid()}.numbers").write_bytes(NUMBERS.tobytes())
+    (folder / f"{os.getpid()}.times").write_bytes(TIMES.tobytes())
