@@ -27,11 +27,13 @@ def next_posting(
     zone: tzinfo,
     max_size: int,
     repr_levels: int,
+    eta_in_broker: bool,
 ) -> Posting:
     """What is sent for the next try of `request`.
 
     `call` are the options given to `Task.retry`; what they don't name stays as it is, and so does
     the body unless there is a `new_call`. `address` None is the queue that the delivery is from.
+    `eta_in_broker` false leaves its time to whoever receives it, as Celery does.
     """
     message, queue = _present(request)
     if address is not None:
@@ -58,7 +60,7 @@ def next_posting(
         message=rebuilt,
         routing_key=queue,
         priority=priority_of(rebuilt),
-        due_at=None if eta is None else eta.at,
+        due_at=eta.at if eta is not None and eta_in_broker else None,
     )
 
 

@@ -29,6 +29,7 @@ class End(StrEnum):
     REQUEUED = "raised Reject(requeue=True)"
     SOFT_LIMIT = "soft limit, not caught"
     HARD_LIMIT = "hard limit"
+    NOT_DUE = "met before its time"
     EXPIRED = "expired before start"
     REVOKED = "revoked before start"
     TERMINATED = "terminated"
@@ -116,6 +117,7 @@ _IGNORED = Verdict(None, Settle.ACK, ("task_postrun",), postrun_state=states.IGN
 _REQUEUED = Verdict(None, Settle.REQUEUE, ("task_postrun",), postrun_state=states.REJECTED)
 _REQUEUE = Verdict(None, Settle.REQUEUE)
 _RELEASE = Verdict(None, Settle.RELEASE)
+_LATER = Verdict(None, Settle.RELEASE_LATER)
 _REVOKED = Verdict(states.REVOKED, Settle.ACK, ("task_revoked",), error="TaskRevokedError")
 _AFTER_A_RUN = ("on_failure", "task_failure", "after_return", "task_postrun")
 _AFTER_A_KILL = ("on_failure", "task_failure", "after_return")
@@ -158,9 +160,11 @@ def decide(
             return _failure(options, _AFTER_A_KILL, error="TimeLimitExceeded")
         case End.EXPIRED | End.REVOKED | End.TERMINATED:
             return _REVOKED
+        case End.NOT_DUE:
+            return _LATER
         case End.UNKNOWN_TASK:
             if not waited_long:
-                return Verdict(None, Settle.RELEASE_LATER)
+                return _LATER
             return _failure(options, ("task_unknown",), ack=False, error="NotRegistered")
         case End.UNREADABLE:
             return Verdict(None, Settle.REJECT, ("task_rejected",), dead=True)

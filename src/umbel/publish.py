@@ -140,7 +140,7 @@ class Publisher:
             routing_key=plan.address.routing_key,
             exchange=plan.address.exchange,
             priority=plan.priority,
-            due_at=None if eta is None else eta.at,
+            due_at=eta.at if eta is not None and self._conf.task_eta_in_broker else None,
         )
 
     def send(self, postings: Sequence[Posting], policy: RetryPolicy | None) -> None:

@@ -348,6 +348,7 @@ class Task(Generic[P, R_co]):
             zone=app.zone,
             max_size=app.conf.task_max_message_size,
             repr_levels=app.conf.task_repr_maxlevels,
+            eta_in_broker=app.conf.task_eta_in_broker,
         )
 
     def _next_arguments(

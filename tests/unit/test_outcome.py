@@ -71,6 +71,8 @@ TABLE: dict[End, tuple[Cell, Cell, Cell]] = {
     End.REVOKED: same(REVOKED_CELL),
     End.TERMINATED: same(REVOKED_CELL),
     End.UNKNOWN_TASK: same(Cell(None, Settle.RELEASE_LATER, NOBODY, False)),
+    # Met before its time, as Celery sends it (task_eta_in_broker).
+    End.NOT_DUE: same(Cell(None, Settle.RELEASE_LATER, NOBODY, False)),
     End.UNREADABLE: same(Cell(None, REFUSE, ("task_rejected",), True)),
     End.UNROUTABLE: same(Cell(FAILURE, ACK, AFTER_A_KILL, True, "Unroutable")),
     End.PROCESS_LOST: (LOST, LOST, AGAIN),
@@ -215,6 +217,7 @@ facts = st.fixed_dictionaries(
 )
 Facts = dict[str, Any]
 BEGUN = frozenset(End) - {
+    End.NOT_DUE,
     End.EXPIRED,
     End.REVOKED,
     End.UNKNOWN_TASK,

@@ -138,6 +138,8 @@ def _log(decided: Decided) -> None:
             logger.info("Discarding %s task: %s", ended.end.name.lower(), name)
         case End.TERMINATED:
             logger.warning("Task %s was terminated.", name)
+        case End.NOT_DUE:
+            logger.info("Task %s isn't due before %s.", name, execution.request.eta)
         case End.UNKNOWN_TASK:
             _log_unknown(decided)
         case End.UNREADABLE:

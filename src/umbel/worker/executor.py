@@ -42,6 +42,8 @@ from umbel.worker.execution import Ended, ExceptionInfo, Execution
 logger = logging.getLogger("umbel.worker")
 
 ASK_AGAIN: Final = 0.2
+EARLY: Final = 0.05
+"""Seconds before its time that a task may start; the time in its header may have been rounded."""
 IsRevoked = Callable[[str], bool]
 
 _END_OF_LOSS = {
@@ -96,6 +98,8 @@ class Executor:
         execution.task = task = self._app.tasks.get(request.task or "")
         if delivery.lost is not None:
             self._prepare_burial(execution, delivery.lost)
+        elif request.due_at is not None and request.due_at > self._now() + EARLY:
+            execution.end = End.NOT_DUE
         elif task is None:
             execution.end = End.UNKNOWN_TASK
             execution.error = NotRegistered(

@@ -53,6 +53,7 @@ class Settler:
         self._stores = app.store is not None
         self._expires = conf.result_expires
         self._unknown_wait = conf.task_unknown_wait
+        self._eta_in_broker = conf.task_eta_in_broker
 
     def decide(self, execution: Execution, ended: Ended) -> Decided:
         """The outcome. A return value that can't be stored makes it a failure."""
@@ -79,8 +80,8 @@ class Settler:
             dead=self._dead(execution, ended, verdict),
             result=result,
             note=_sentence(ended) if verdict.settle is Settle.REQUEUE else "",
-            delay=UNKNOWN_PAUSE if verdict.settle is Settle.RELEASE_LATER else 0.0,
-            unknown=verdict.settle is Settle.RELEASE_LATER,
+            delay=self._delay(execution) if verdict.settle is Settle.RELEASE_LATER else 0.0,
+            unknown=verdict.settle is Settle.RELEASE_LATER and ended.end is End.UNKNOWN_TASK,
             redelivered=verdict.settle is Settle.RELEASE,
         )
         return Decided(execution, ended, verdict, settlement)
@@ -89,6 +90,13 @@ class Settler:
         """The STARTED record of a task that wants to be tracked."""
         meta = {"pid": pid, "hostname": self._hostname}
         return self._record(execution, states.STARTED, meta, None)
+
+    def _delay(self, execution: Execution) -> float:
+        """Seconds until a released delivery is offered again: at its time, or after a pause."""
+        due_at = execution.request.due_at
+        if execution.end is End.NOT_DUE and due_at is not None:
+            return max(UNKNOWN_PAUSE / 10, due_at - self._now())
+        return UNKNOWN_PAUSE
 
     def _waited_long(self, delivery: Delivery) -> bool:
         since = delivery.unknown_since_at
@@ -163,7 +171,12 @@ class Settler:
         again = rebuild_message(
             message, queue=queue, delivery_tag=str(uuid.uuid4()), headers=headers
         )
-        return Posting(again, queue, priority=priority_of(again), due_at=due_at)
+        return Posting(
+            again,
+            queue,
+            priority=priority_of(again),
+            due_at=due_at if self._eta_in_broker else None,
+        )
 
     def _dead(self, execution: Execution, ended: Ended, verdict: Verdict) -> Dead | None:
         if not verdict.dead:
