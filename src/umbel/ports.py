@@ -24,14 +24,14 @@ Errors: `BrokerUnavailable` (nothing was done; repeat it), `PublishUnknown` (the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from umbel.message import Delivery, Lost, Message, Posting, Result, Settlement, Unreadable
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Struct, frozen=True):
     """What a driver can do; read once by the engine at start."""
 
     processes: bool
@@ -52,8 +52,7 @@ class Features:
     interpreter for that; so no task is started meanwhile, since it might not let go of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerOptions:
+class BrokerOptions(Struct, frozen=True):
     """What every driver is opened with. Times in seconds, sizes in bytes."""
 
     lease_time: float = 30.0
@@ -68,8 +67,7 @@ class BrokerOptions:
         return self.lease_time / 3
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """The reply to one turn."""
 
     deliveries: tuple[Delivery, ...] = ()
@@ -81,8 +79,7 @@ class Turn:
     """The version of the revocation log."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True):
     """A run that the broker takes for alive: its id, its `info`, its last sign of life."""
 
     run: str
@@ -90,8 +87,7 @@ class RunRecord:
     seen_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(Struct, frozen=True):
     """The reply to a heartbeat."""
 
     alive: bool
@@ -263,8 +259,7 @@ class ResultStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Revocation:
+class Revocation(Struct, frozen=True):
     """A request that a task shall not run; with `terminate`, that it shall stop running.
 
     `signal` is a signal's name, ``SIGTERM`` unless the caller says otherwise.
@@ -295,8 +290,7 @@ class Coordinator(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStats:
+class QueueStats(Struct, frozen=True):
     """How many messages of one queue are where. `lost` await burial."""
 
     name: str
@@ -307,16 +301,14 @@ class QueueStats:
     dead: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """Waiting: `position` messages of the queue are before it."""
 
     queue: str
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Delayed:
+class Delayed(Struct, frozen=True):
     """Due later. `unknown_since_at`: no worker that took it knew the task's name."""
 
     queue: str
@@ -324,8 +316,7 @@ class Delayed:
     unknown_since_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
+class Leased(Struct, frozen=True):
     """Held by a worker's process; `begun` if marked as about to run."""
 
     queue: str
@@ -334,8 +325,7 @@ class Leased:
     begun: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(Struct, frozen=True):
     """Was running when its process or worker died; waits for its burial."""
 
     queue: str
@@ -343,8 +333,7 @@ class SetAside:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(Struct, frozen=True):
     """A message that will not be tried again unless a person asks.
 
     `history` holds (unix seconds, sentence), oldest first: counted redeliveries, and the end.
@@ -357,7 +346,7 @@ class DeadLetter:
     error: str
     died_at: float
     redeliveries: int = 0
-    history: tuple[tuple[float, str], ...] = field(default=())
+    history: tuple[tuple[float, str], ...] = ()
 
 
 Location = Ready | Delayed | Leased | SetAside | DeadLetter
