@@ -67,6 +67,13 @@ class CoordinatorContract(DriverSuite):
         rig.driver.revoke([Revocation("b")])
         assert rig.drain(QUEUE) == ["b", "a"]
 
+    def test_what_was_moved_forward_and_requeued_goes_to_the_back(self, rig: Rig) -> None:
+        rig.publish("a", "b")
+        rig.driver.revoke([Revocation("b")])
+        hand = rig.hand()
+        hand.requeue(hand.take_one())
+        assert ids(hand.take()) == ["a", "b"]
+
     def test_an_entry_is_kept_three_hours(self, rig: Rig) -> None:
         rig.driver.enlist("run", None, b"")
         rig.driver.revoke([Revocation("a")])

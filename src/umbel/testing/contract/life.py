@@ -180,15 +180,15 @@ class LivenessContract(DriverSuite):
 def _beats(
     rig: Rig, runs: list[str], begins: float, ends: float, patience: float
 ) -> Iterator[tuple[float, str]]:
-    """Every run's beats, in order of time: none within the outage, and after it each comes
-    back later than the one before, the last one `patience` seconds late."""
+    """Every run's beats, in order of time: none within the outage, after it the first comes
+    back at once and the last one `patience` seconds late."""
     heartbeat = rig.options.heartbeat
     last = ends + 3 * rig.options.lease_time
     coming = [(rig.now + n * heartbeat / len(runs), run) for n, run in enumerate(runs)]
     while coming:
         at, run = heapq.heappop(coming)
         if begins <= at < ends:
-            heapq.heappush(coming, (ends + patience * (1 + runs.index(run)) / len(runs), run))
+            heapq.heappush(coming, (ends + patience * runs.index(run) / (len(runs) - 1), run))
         elif at <= last:
             heapq.heappush(coming, (at + heartbeat, run))
             yield at, run
