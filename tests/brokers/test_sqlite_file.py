@@ -295,7 +295,7 @@ def test_the_log_file_does_not_grow_for_ever(broker: SqliteBroker, path: Path) -
 
     def shrunk() -> bool:
         store.put([Result("r", "STARTED", b"{}")])
-        return wal.stat().st_size < 33 * 2**20
+        return wal.stat().st_size < 9 * 2**20
 
     eventually(shrunk)
     store.close()

@@ -24,14 +24,15 @@ Synchronous = Literal["normal", "full"]
 
 SCHEMA_VERSION: Final = 1
 _PAUSE: Final = (0.0002, 0.002)
-_WAL_BYTES: Final = 32 * 2**20
-_WAL_EVERY: Final = 64
+_WAL_BYTES: Final = 8 * 2**20
+_WAL_EVERY: Final = 16
 
 _SCHEMA: Final = resources.files("umbel.brokers.sqlite").joinpath("schema.sql").read_text()
 _PRAGMAS: Final = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -4000",
-    "PRAGMA wal_autocheckpoint = 2000",
+    # For many processes of few writes each; those of many do it themselves, in `_bound_wal`.
+    "PRAGMA wal_autocheckpoint = 8192",
     f"PRAGMA journal_size_limit = {_WAL_BYTES}",
 )
 _SNAPSHOT: Final = "SELECT 1 FROM queue LIMIT 1"
@@ -216,19 +217,23 @@ class Database:
             connection.execute("COMMIT")
 
     def _bound_wal(self, connection: sqlite3.Connection) -> None:
-        """Start the log file anew where readers and writers kept SQLite from doing so."""
+        """Bring what the log file has gathered into the database, and start it anew.
+
+        SQLite's own checkpoint never comes to its end where others write all the time: the
+        log would grow without bound. So one process does the bulk beside the writers, and the
+        rest while it holds them up. What fails here is no failure of the caller's operation.
+        """
         self._writes += 1
         if self._writes % _WAL_EVERY:
             return
-        try:
-            size = os.stat(self.path + "-wal").st_size
-        except OSError:
-            return
-        if size > _WAL_BYTES:
-            connection.execute("PRAGMA busy_timeout = 200")
-            with contextlib.suppress(sqlite3.OperationalError):
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            connection.execute("PRAGMA busy_timeout = 0")
+        with contextlib.suppress(OSError, sqlite3.Error):
+            if os.stat(self.path + "-wal").st_size <= _WAL_BYTES:
+                return
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if not busy:
+                connection.execute("PRAGMA busy_timeout = 100")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                connection.execute("PRAGMA busy_timeout = 0")
 
     def _drop(self) -> None:
         self.queue_ids = {}
