@@ -121,7 +121,8 @@ def umbel(
     no_color = no_color or bool(os.environ.get("NO_COLOR"))
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-    ctx.obj = Session(app, broker, result_backend, no_color, quiet)
+    ctx.obj = session = Session(app, broker, result_backend, no_color, quiet)
+    ctx.call_on_close(session.close)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

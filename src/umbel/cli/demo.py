@@ -105,8 +105,8 @@ def play(expected: Mapping[str, int], scratch: Path, screen: Console) -> None:
     with app, FlakyService(roles.flaky) as service, _workers(scratch) as workers:
         screen.print(f"{WORKERS} workers with {WORKERS * PER_WORKER} processes are online.")
         screen.print(
-            f"{count(len(roles.flaky), 'file')} come from a service that at first answers 503 or "
-            f"not at all. One is poison: {roles.deadly} kills the process that counts it."
+            f"{count(len(roles.flaky), 'file')} must be had from a service that at first answers "
+            f"503 or not at all. One is poison: {roles.deadly} kills the process that counts it."
         )
         results = send_all(roles, service.urls, poison)
         tally = follow(results, service, workers, screen)

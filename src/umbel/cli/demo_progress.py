@@ -50,7 +50,7 @@ class Bar:
             MofNCompleteColumn(),
             _Rate(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[retries]} retries"),
+            TextColumn("retries: {task.fields[retries]}"),
             console=screen,
         )
         self._bar = self._progress.add_task("", total=total, retries=0)
@@ -105,5 +105,5 @@ class Lines:
         left = f"{(self._total - done) / rate:.0f} s left" if done else "just begun"
         self._screen.print(
             f"counting words: {done:,} of {self._total:,}, {rate:,.0f}/s, {left}, "
-            f"{retries:,} retries"
+            f"retries: {retries:,}"
         )

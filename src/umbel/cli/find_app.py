@@ -24,6 +24,10 @@ from umbel.app import Umbel
 from umbel.cli.exits import Mistake
 
 _NAMES = ("app", "celery")
+_LIBRARIES = (
+    os.path.dirname(os.path.dirname(__file__)),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
 
 
 def find_app(text: str) -> Umbel:
@@ -144,10 +148,9 @@ def _place(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen ") and frame.filename != __file__
+        if not frame.filename.startswith("<frozen ")
     ]
-    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    own = [frame for frame in frames if not frame.filename.startswith(libraries)]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     if not frames:
         return "raised outside Python code"
     frame = (own or frames)[-1]

@@ -64,6 +64,11 @@ class Session:
             app.conf.result_backend = self.result_backend
         return app
 
+    def close(self) -> None:
+        """Let go of the app's connections."""
+        if self._app is not None:
+            self._app.close()
+
     def note(self, text: str) -> None:
         """A remark to the person at the terminal; scripts that read the output never see it."""
         if not self.quiet:

@@ -1,0 +1,111 @@
+"""``umbel worker``: Celery's options, and what is said about those that aren't there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.helpers import Ended, clean_environment, wait_until
+
+from umbel import Umbel
+from umbel.cli.worker import command
+from umbel.worker.options import WorkerOptions, usable_processors
+
+Run = Callable[..., Ended]
+
+
+def parse(*arguments: str) -> WorkerOptions:
+    return WorkerOptions(**command.make_context("worker", [*arguments]).params)
+
+
+def test_defaults_leave_the_choice_to_the_settings() -> None:
+    assert parse() == WorkerOptions()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-n", "w1@%h", "-c", "3", "-P", "solo"],
+         WorkerOptions(hostname="w1@%h", concurrency=3, pool="solo")),
+        (["-c", "auto"], WorkerOptions(concurrency=usable_processors())),
+        (["-P", "processes"], WorkerOptions(pool="prefork")),
+        (["-l", "info", "-f", "w.log"], WorkerOptions(loglevel="INFO", logfile="w.log")),
+        (["--loglevel=15"], WorkerOptions(loglevel=15)),
+        (["-Q", "a,b", "-Q", "c", "-X", "b", "-I", "x.y, z"],
+         WorkerOptions(queues=("a", "b", "c"), exclude_queues=("b",), include=("x.y", "z"))),
+        (["--time-limit", "2.5", "--soft-time-limit=1", "--max-tasks-per-child", "9"],
+         WorkerOptions(time_limit=2.5, soft_time_limit=1, max_tasks_per_child=9)),
+        (["--prefetch-multiplier", "0", "--discard", "--events"],
+         WorkerOptions(prefetch_multiplier=0, purge=True, task_events=True)),
+        (["--purge", "-E"], WorkerOptions(purge=True, task_events=True)),
+        (["--without-gossip", "--without-mingle", "--without-heartbeat", "-O", "fair",
+          "--heartbeat-interval", "3", "-S", "state.db", "--disable-prefetch"], WorkerOptions()),
+    ],
+)  # fmt: skip
+def test_celerys_options(arguments: list[str], expected: WorkerOptions) -> None:
+    assert parse(*arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-c", "0"], "--concurrency 0: expected a whole number from 1, or 'auto'"),
+        (["-c", "many"], "--concurrency many: expected"),
+        (["-l", "loud"], "--loglevel loud: expected one of DEBUG, INFO,"),
+        (["-P", "threads"], "this one has prefork (the default) and solo"),
+        (["-P", "gevent"], "this one has prefork (the default) and solo"),
+        (["-P", "eventlet"], "this one has prefork (the default) and solo"),
+        (["-P", "asyncio"], "async def tasks run in every pool"),
+        (["-P", "nope"], "--pool nope: this one has prefork (the default) and solo"),
+        (["-B"], "-B/--beat isn't an option of this worker: periodic tasks come"),
+        (["--autoscale", "10,2"], "-c sets its size"),
+        (["-D"], "process manager"),
+        (["--pidfile", "x"], "process manager"),
+        (["--uid", "1"], "start the worker as that user"),
+        (["--max-memory-per-child", "1"], "--max-tasks-per-child"),
+        (["--time-limit", "-1"], "-1"),
+        (["--max-tasks-per-child", "0"], "0"),
+        (["--time-limit", "5", "--soft-time-limit", "5"], "--soft-time-limit 5 isn't below"),
+        (["--concurency", "2"], "no such option"),
+    ],
+)
+def test_what_it_refuses_in_one_sentence(umbel: Run, arguments: list[str], said: str) -> None:
+    ended = umbel("-A", "proj", "worker", *arguments)
+    assert ended.code == 64
+    assert said in ended.sentence
+
+
+def test_a_broker_that_lives_in_one_process(umbel: Run) -> None:
+    ended = umbel("-A", "proj", "-b", "memory://", "worker")
+    assert ended.code == 78
+    assert "memory://" in ended.sentence
+    assert "sqlite:///tasks.db" in ended.sentence
+
+
+def test_a_worker_from_start_to_stop(folder: Path, umbel: Run, app: Umbel) -> None:
+    options = ["-l", "INFO", "-c", "1", "-n", "w1@here", "-f", "w.log"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "umbel", "-A", "proj", "worker", *options],
+        cwd=folder,
+        env=clean_environment(),
+    )
+    try:
+        wait_until(lambda: bool(app.broker.runs()), "a worker online")
+        assert umbel("-A", "proj", "status").out == "->  w1@here: OK\n"
+        sent = umbel("-A", "proj", "call", "proj.add", "-a", "[2, 3]").out.strip()
+        assert umbel("-A", "proj", "result", sent).out == "5\n"
+        sent = umbel("-A", "proj", "call", "proj.boom").out.strip()
+        failed = umbel("-q", "-A", "proj", "result", sent)
+        assert (failed.code, failed.sentence) == (1, "umbel: FAILURE: ValueError: no good")
+        traceback = umbel("-A", "proj", "result", sent, "--traceback")
+        assert traceback.code == 0
+        assert "in boom" in traceback.out
+        assert "ValueError: no good" in umbel("-A", "proj", "why", sent).out
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert "proj.add" in (folder / "w.log").read_text()
