@@ -97,6 +97,8 @@ class Beat(Struct, frozen=True):
     """The other living runs."""
     reclaimed: int = 0
     """Deliveries of dead runs that this beat put back or set aside."""
+    next_death_in: float | None = None
+    """Seconds until the first of the peers is dead unless it beats; None where there is none."""
 
 
 class Subscription(Protocol):

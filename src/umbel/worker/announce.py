@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from umbel import signals
 from umbel.message import Lost
 from umbel.outcome import End
+from umbel.request import running
 from umbel.saferepr import safe_repr
 from umbel.signals import Signal
 from umbel.task import no_handler
@@ -22,8 +24,17 @@ logger = logging.getLogger("umbel.worker")
 
 
 def announce(decided: Decided) -> None:
-    """Write the log line, then call the handlers and signals of this outcome."""
+    """Write the log line, then call the handlers and signals of this outcome.
+
+    The task's `request` is the one that has ended, as long as they run.
+    """
     _log(decided)
+    task = decided.execution.task
+    with nullcontext() if task is None else running(task, decided.execution.request):
+        _announce(decided)
+
+
+def _announce(decided: Decided) -> None:
     for name in decided.verdict.announce:
         if name.startswith("task_"):
             sent: Signal = getattr(signals, name)

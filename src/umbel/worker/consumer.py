@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -76,6 +76,7 @@ class Consumer:
         self._returns: list[int] = []
         self._more = False
         self._was_away = False
+        self._declared = {*diet.queues}
         self._seen_revocations = 0
         self.revoked: set[str] = set()
         """Ids that the revocation log has named; the log itself has the last word."""
@@ -207,6 +208,7 @@ class Consumer:
         self._number += 1
 
         def turn() -> Turn:
+            self._declare_targets(settlements)
             with self._desk.gate:
                 return self._broker.turn(
                     self._owner,
@@ -219,6 +221,12 @@ class Consumer:
                 )
 
         return self._insist(turn)
+
+    def _declare_targets(self, settlements: Sequence[Settlement]) -> None:
+        """Make queues exist that tasks have named for their retries: the router took the name."""
+        if new := targets(settlements) - self._declared:
+            self._broker.declare(sorted(new))
+            self._declared |= new
 
     def _store_first(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
         """Where the result store is another database: store, then settle without results."""
@@ -254,7 +262,7 @@ class Consumer:
             try:
                 return ask()
             except OperationalError as error:
-                if self._desk.stopping and not self._runs_for():
+                if self._desk.stopping and (self._desk.kept or not self._runs_for()):
                     self._last_wait -= pause
                     if self._last_wait < 0:
                         raise
@@ -318,3 +326,13 @@ class Consumer:
         if self._unstarted():
             self._returns += self._desk.give_back()
             self._held.clear()
+
+
+def targets(settlements: Iterable[Settlement]) -> set[str]:
+    """The queues that follow-ups go to."""
+    return {
+        posting.routing_key
+        for settlement in settlements
+        for posting in settlement.follow_ups
+        if not posting.exchange
+    }

@@ -55,7 +55,9 @@ class Desk:
         self.closed = False
         """The I/O thread has ended (I/O)."""
         self.awaited = 0
-        """The lease whose settlement the main thread waits for: its outcome had no room (main)."""
+        """The lease whose settlement the main thread waits for (main)."""
+        self.kept = False
+        """The awaited outcome is on the scoreboard, so a death can't take it (main)."""
         self.answers: SimpleQueue[Refused | None] = SimpleQueue()
         """For `awaited`: None once it is settled, or why it was refused (I/O)."""
         self.gate: AbstractContextManager[object] = (

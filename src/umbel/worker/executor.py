@@ -32,6 +32,7 @@ from umbel.exceptions import (
     WorkerTerminate,
 )
 from umbel.message import Delivery, Loss, Lost, Message, Unreadable
+from umbel.options import TaskOptions
 from umbel.outcome import End, Options
 from umbel.protocol import read_request, take_call
 from umbel.request import Context, running
@@ -78,6 +79,7 @@ class Executor:
         self._zone = app.zone
         self._now = app.clock.wall
         self._options = {name: options_of(task) for name, task in app.tasks.items()}
+        self._default_options = _options(app.task_options({}))
         self._runner: asyncio.Runner | None = None
         self.in_task = False
         """Whether the task's own code runs: a soft limit is raised only then."""
@@ -87,7 +89,7 @@ class Executor:
 
     def prepare(self, delivery: Delivery) -> Execution:
         """Read the message. Never raises: what can't be run has its `end` set."""
-        execution = Execution(delivery, Options())
+        execution = Execution(delivery, self._default_options)
         try:
             execution.request = read_request(delivery, hostname=self._hostname, zone=self._zone)
         except InvalidTaskError as error:
@@ -265,7 +267,10 @@ def patiently(ask: Callable[[], T]) -> T:
 
 def options_of(task: Task[Any, Any]) -> Options:
     """What of a task's options the outcome table needs."""
-    options = task.options
+    return _options(task.options)
+
+
+def _options(options: TaskOptions) -> Options:
     return Options(**{name: getattr(options, name) for name in Options.__slots__})
 
 

@@ -18,7 +18,10 @@ logger = logging.getLogger("umbel.worker")
 
 
 class Heart:
-    """Beats every third of a lease time; `on_beat` gets each reply, in this thread."""
+    """Beats every third of a lease time, and when another run is about to be dead.
+
+    `on_beat` gets each reply, in this thread.
+    """
 
     def __init__(
         self,
@@ -51,6 +54,13 @@ class Heart:
             self._board.beat_sent_at = sent_at
         return reply
 
+    def _pause_after(self, reply: Beat) -> float:
+        """Until the next beat: one that reclaims what a silent run held should not come late."""
+        if reply.next_death_in is None:
+            return self._interval
+        soon = reply.next_death_in + self._interval / 20
+        return min(self._interval, max(soon, self._interval / 10))
+
     def _work(self) -> None:
         pause = self._interval
         while not self._stopping.wait(pause):
@@ -65,7 +75,7 @@ class Heart:
                 pause = self._interval / 6
                 logger.critical("The heartbeat failed.", exc_info=True)
                 continue
-            pause = self._interval
             self._on_beat(reply)
             if not reply.alive:
                 return
+            pause = self._pause_after(reply)

@@ -256,24 +256,28 @@ class PoolProcess:
     def _close(self, decided: Decided) -> None:
         """Keep the outcome where a death can't take it, announce it, hand it in."""
         lease = decided.settlement.lease
-        if self._slot.decide(lease, pack_settlement(decided.settlement)):
+        kept = self._slot.decide(lease, pack_settlement(decided.settlement))
+        if kept and self._is_known_to_live():
             announce(decided)
             self._slot.end(lease)
             self._desk.hand_in(decided.settlement)
             return
-        # Too large for the scoreboard: it doesn't count as ended before it is settled.
+        # Too large for the scoreboard, or this run may have been taken for dead: nobody hears of
+        # it, and it doesn't count as ended, before it is settled.
+        self._desk.kept = kept
         self._desk.awaited = lease
         self._hand_in(decided, lease)
         while (refused := self._desk.answers.get()) is not None:
             decided = self._unroutable(refused)
             self._hand_in(decided, lease)
         self._desk.awaited = 0
+        self._desk.kept = False
         announce(decided)
         self._slot.end(lease)
 
     def _hand_in(self, decided: Decided, lease: int) -> None:
+        self._slot.decide(lease, pack_settlement(decided.settlement))
         if lease != self._desk.awaited:
-            self._slot.decide(lease, pack_settlement(decided.settlement))
             announce(decided)
         self._desk.hand_in(decided.settlement)
         self._desk.call()
@@ -288,15 +292,18 @@ class PoolProcess:
     def _may_start(self, lease: int) -> bool:
         """Whether `lease` is still to be run here, once its place in the ring is free and this
         run is known to live; False where it was given back meanwhile."""
-        desk, board = self._desk, self._setup.board
+        desk = self._desk
         while True:
             if desk.is_given_back(lease):
                 return False
-            fresh = boot_time() - board.beat_sent_at < self._setup.lease_time
-            if fresh and desk.has_room(lease):
+            if self._is_known_to_live() and desk.has_room(lease):
                 return True
             desk.call()
             time.sleep(POLL)
+
+    def _is_known_to_live(self) -> bool:
+        """Whether a heartbeat of this run was answered less than one lease time ago."""
+        return boot_time() - self._setup.board.beat_sent_at < self._setup.lease_time
 
     def _retire_if_due(self, ended: Ended) -> None:
         self._executed += 1

@@ -24,7 +24,7 @@ from typing import Final
 from umbel import signals
 from umbel.exceptions import OperationalError
 from umbel.message import Loss, Lost
-from umbel.ports import Beat, Revocation
+from umbel.ports import Beat, Revocation, RunRecord
 from umbel.worker.control import Control
 from umbel.worker.forkserver import ForkServer, Order, Report, wakeup_pipe
 from umbel.worker.heart import Heart
@@ -37,6 +37,9 @@ from umbel.worker.watch import Watch
 logger = logging.getLogger("umbel.worker")
 
 LOOK: Final = 0.05
+LOOK_FOR_PEERS: Final = 0.5
+PRUNE: Final = 600.0
+"""Seconds between two clean-ups of expired results."""
 SPARE_SLOTS: Final = 2
 """For burials while all processes are busy, and for a death whose broker is away."""
 BURIAL_WAIT: Final = 1.0
@@ -101,6 +104,9 @@ class Supervisor:
         self._revocations: deque[Revocation] = deque()
         self._wake_read, self._wake_write = wakeup_pipe()
         self._stop: Stop | None = None
+        self._peers: tuple[RunRecord, ...] = ()
+        self._look_for_peers_at = 0.0
+        self._prune_at = 0.0
         self._run_lost = ""
         self._quick_deaths = 0
         self._respawn_at = 0.0
@@ -125,7 +131,7 @@ class Supervisor:
         self._broker.enlist(setup.run, None, setup.info)
         first = self._heart.beat()
         self._undertaker.start()
-        self._undertaker.inherit(first.peers)
+        self._peers = first.peers
         self._heart.start()
         self._control.start()
         if self._server is not None:
@@ -187,6 +193,13 @@ class Supervisor:
     def _end_lost_run(self) -> int:
         """The run is another's by now: nothing of it may go on. Start again as a new one."""
         logger.error("This worker starts again as a new run: %s.", self._run_lost)
+        for child in self._children.values():
+            if (running := child.slot.running()) is not None:
+                logger.error(
+                    "The outcome of %s[%s] is discarded: its delivery is another's.",
+                    running.task,
+                    running.task_id,
+                )
         if self._server is not None:
             self._server.kill()
         self._setup.board.path.unlink(missing_ok=True)
@@ -218,6 +231,7 @@ class Supervisor:
         if self._undertaker.broken:
             # As a dead run, all that this one holds is reclaimed by the next.
             self._run_lost = "what a dead process held could not be settled"
+        self._keep_house()
         self._say_ready()
         self._keep_number()
         self._advance_stop()
@@ -228,9 +242,19 @@ class Supervisor:
             self._run_lost = "its heartbeats were late by a whole lease time"
             self._wake()
             return
-        self._undertaker.inherit(reply.peers)
+        self._peers = reply.peers
         if reply.reclaimed:
             self._undertaker.set_aside_at = time.monotonic()
+
+    def _keep_house(self) -> None:
+        """On this host a dead worker shows at once: nobody holds its scoreboard's lock. And
+        results whose time is over go."""
+        if (now := time.monotonic()) >= self._look_for_peers_at:
+            self._look_for_peers_at = now + LOOK_FOR_PEERS
+            self._undertaker.inherit(self._peers)
+        if now >= self._prune_at:
+            self._prune_at = now + PRUNE
+            self._undertaker.prune()
 
     def _on_revocations(self, entries: tuple[Revocation, ...]) -> None:
         """In the control thread."""

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from umbel.exceptions import OperationalError, RunLost
 from umbel.message import How, Loss, Lost, Settlement
 from umbel.ports import Broker, ResultStore, RunRecord
+from umbel.worker.consumer import targets
 from umbel.worker.scoreboard import Scoreboard, Slot
 from umbel.worker.stopping import forbid_behind
 
@@ -38,6 +39,7 @@ class Undertaker:
 
     def __init__(self, broker: Broker, store: ResultStore | None, lease_time: float) -> None:
         self._broker = broker
+        self._store = store
         self._separate_store = None if store and store.location == broker.location else store
         self._longest_pause = lease_time / 4
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -92,6 +94,12 @@ class Undertaker:
 
         self._jobs.put(job)
 
+    def prune(self) -> None:
+        """Delete results that have expired."""
+        if self._store is not None:
+            store = self._store
+            self._jobs.put(lambda: _prune(store))
+
     def inherit(self, peers: Sequence[RunRecord]) -> None:
         """Take over runs of this host whose processes are all gone, at once."""
         for peer in peers:
@@ -123,7 +131,10 @@ class Undertaker:
             self.set_aside_at = time.monotonic()
 
     def _settled_first(self, owner: str, decided: Sequence[Settlement]) -> Sequence[Settlement]:
-        """With a result store of its own, results go there first, of leases still held."""
+        """Queues that follow-ups go to exist first; with a result store of its own, results go
+        there first, of leases still held."""
+        if named := targets(decided):
+            self._broker.declare(sorted(named))
         store = self._separate_store
         if store is None:
             return decided
@@ -150,6 +161,11 @@ class Undertaker:
                     logger.critical("What a dead process held can't be settled.", exc_info=True)
                     self.failed = self.broken = True
                     break
+
+
+def _prune(store: ResultStore) -> None:
+    if count := store.prune():
+        logger.info("Deleted %d expired results.", count)
 
 
 def decided_outcomes(slot: Slot) -> list[Settlement]:

@@ -248,7 +248,9 @@ class MemoryBroker:
             reclaimed = state.reclaim(known, self._options, now)
             state.prune(self._options, now)
             peers = tuple(_record(other) for other in state.runs.values() if other is not known)
-            return Beat(True, state.version, peers, reclaimed)
+            first = min((peer.seen_at for peer in peers), default=None)
+            next_death_in = None if first is None else first + self._options.lease_time - now
+            return Beat(True, state.version, peers, reclaimed, next_death_in)
 
     def abandon(
         self,

@@ -31,6 +31,7 @@ _BEAT: Final = "UPDATE run SET seen_at = ?1, beat_at = ?1 WHERE n = ?2"
 _SILENT: Final = (
     "SELECT n, run, info, seen_at FROM run WHERE dead = 0 AND ?1 - seen_at > lease_time ORDER BY n"
 )
+_FIRST_DEATH: Final = "SELECT min(seen_at + lease_time) FROM run WHERE dead = 0 AND n <> ?"
 _OWNERS: Final = "SELECT n, begin FROM owner WHERE run = ? AND gone = 0 ORDER BY n"
 _BEGUN: Final = "SELECT lease FROM lease WHERE owner = ? AND lease <= ?"
 _GONE: Final = "UPDATE owner SET gone = 1, reply = NULL WHERE n = ?"
@@ -76,7 +77,8 @@ def beat(work: Work, run: str, version: int) -> Beat:
         reclaimed += _end_run(work, key, Lost(Loss.WORKER, detail, info))
     tx.execute(_FORGET, (work.now - REMEMBERED,))
     peers = tuple(record for record in alive(tx) if record.run != run)
-    return Beat(True, version, peers, reclaimed)
+    first = tx.execute(_FIRST_DEATH, (row[0],)).fetchone()[0]
+    return Beat(True, version, peers, reclaimed, None if first is None else first - work.now)
 
 
 def abandon(

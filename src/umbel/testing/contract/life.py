@@ -39,6 +39,15 @@ class EnlistingContract(DriverSuite):
         assert [(peer.run, peer.info) for peer in reply.peers] == [("two", b"2")]
         assert {record.run: record.seen_at for record in rig.driver.runs()}["one"] == rig.now
 
+    def test_a_beat_says_when_the_first_of_the_others_would_be_dead(self, rig: Rig) -> None:
+        lease = rig.options.lease_time
+        rig.driver.enlist("one", None, b"")
+        assert rig.driver.beat("one").next_death_in is None
+        rig.driver.enlist("two", None, b"")
+        rig.manual.advance(0.25 * lease)
+        rig.driver.enlist("three", None, b"")
+        assert rig.driver.beat("one").next_death_in == pytest.approx(0.75 * lease)
+
     def test_a_run_that_never_enlisted_is_not_alive(self, rig: Rig) -> None:
         assert not rig.driver.beat("stranger").alive
 
