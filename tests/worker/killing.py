@@ -1,0 +1,79 @@
+"""One broker file with workers that are killed, and are started again until all has ended."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.worker.harness import HERE, Worker, client
+from tests.worker.judging import Story, judge, leftovers
+
+from umbel import Umbel
+
+LIMIT = 90.0
+MODES = ("early", "late", "late+reject")
+EACH = 100
+
+
+class Scene:
+    """One broker file, its client, and the workers that come and go."""
+
+    def __init__(self, folder: Path, *, separate_store: bool = False) -> None:
+        self.file = folder / "broker.db"
+        self.url = f"sqlite:///{self.file}"
+        self.log = folder / "events"
+        self.log.touch()
+        self.app: Umbel = client(self.url)
+        self.env = {
+            "UMBEL_TEST_LOG": str(self.log),
+            "UMBEL_WORKER_LEASE_TIME": "1.5",
+            "PYTHONPATH": str(HERE.parent.parent),
+        }
+        if separate_store:
+            self.env["UMBEL_RESULT_BACKEND"] = f"sqlite:///{folder}/results.db"
+            self.app.conf.result_backend = self.env["UMBEL_RESULT_BACKEND"]
+        self.app.broker.enlist("nobody", None, b"{}")  # or the file is said to have no worker
+        self.app.broker.leave("nobody")
+
+    def send(self, mode: str, *args: object, **options: Any) -> str:
+        return str(self.app.send_task(mode, args, **options).id)
+
+    def send_all(self, seconds: float = 0.0) -> dict[str, str]:
+        """`EACH` tasks of every mode, taking turns; their modes by id."""
+        with self.app.batch():
+            return {self.send(mode, seconds): mode for _ in range(EACH) for mode in MODES}
+
+    def worker(self, *kills: dict[str, object], options: tuple[str, ...] = ("-c", "2")) -> Worker:
+        env = {**self.env, "UMBEL_TEST_KILLS": json.dumps(kills)}
+        return Worker(self.url, *options, app="kill_app", env=env)
+
+    def ended(self) -> bool:
+        """No message waits or is held, and no run is known but the one that lives."""
+        broker = self.app.broker
+        return len(broker.runs()) == 1 and not any(
+            each.ready + each.delayed + each.leased + each.lost for each in broker.queues()
+        )
+
+    def work_off(self, *kills: dict[str, object]) -> None:
+        """Start workers until all has ended, then stop the last one warm."""
+        deadline = time.monotonic() + LIMIT
+        while True:
+            with self.worker(*kills) as worker:
+                while worker.process.poll() is None:
+                    if self.ended() and " ready." in worker.text:
+                        worker.stop()
+                        if worker.process.returncode == 0:
+                            return
+                        break
+                    late = time.monotonic() > deadline
+                    assert not late, f"{self.app.broker.queues()} {self.app.broker.runs()}\n{worker.text}"
+                    time.sleep(0.02)
+
+    def check(self, modes: dict[str, str]) -> dict[str, Story]:
+        """Everything is in one of its allowed places, and nothing else is left; the stories."""
+        told = judge(self.app, self.log, modes)
+        left = leftovers(self.file)
+        assert not left, left
+        return told
