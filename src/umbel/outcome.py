@@ -169,7 +169,7 @@ def decide(
         case End.UNREADABLE:
             return Verdict(None, Settle.REJECT, ("task_rejected",), dead=True)
         case End.UNROUTABLE:
-            return _failure(options, _AFTER_A_KILL, error="Unroutable")
+            return _failure(options, _AFTER_A_RUN, error="Unroutable")
         case End.PROCESS_LOST | End.WORKER_LOST:
             return _lost(end, options, retries, capped)
         case End.NEVER_BEGAN | End.HELD:

@@ -74,7 +74,7 @@ TABLE: dict[End, tuple[Cell, Cell, Cell]] = {
     # Met before its time, as Celery sends it (task_eta_in_broker).
     End.NOT_DUE: same(Cell(None, Settle.RELEASE_LATER, NOBODY, False)),
     End.UNREADABLE: same(Cell(None, REFUSE, ("task_rejected",), True)),
-    End.UNROUTABLE: same(Cell(FAILURE, ACK, AFTER_A_KILL, True, "Unroutable")),
+    End.UNROUTABLE: same(Cell(FAILURE, ACK, AFTER_FAILURE, True, "Unroutable")),
     End.PROCESS_LOST: (LOST, LOST, AGAIN),
     End.WORKER_LOST: (LOST, AGAIN, AGAIN),
     End.NEVER_BEGAN: same(BACK),
@@ -146,6 +146,7 @@ POSTRUN_STATES = {
     End.RAISED: "FAILURE",
     End.SOFT_LIMIT: "FAILURE",
     End.IGNORED: "IGNORED",
+    End.UNROUTABLE: "FAILURE",
     End.REJECTED: "REJECTED",
     End.REQUEUED: "REJECTED",
 }

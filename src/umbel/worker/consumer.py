@@ -21,7 +21,7 @@ from umbel.clock import boot_time
 from umbel.exceptions import BrokerUnavailable, OperationalError
 from umbel.message import Dead, Delivery, How, Settlement
 from umbel.ports import Broker, Coordinator, ResultStore, Turn
-from umbel.worker.desk import Desk, Item, Refused
+from umbel.worker.desk import Desk, Refused
 from umbel.worker.scoreboard import Word
 
 logger = logging.getLogger("umbel.worker")
@@ -296,8 +296,6 @@ class Consumer:
                 self._desk.settled(lease)
             if lease == self._desk.awaited:
                 self._desk.answers.put(answer)
-            elif answer is not None:
-                self._desk.hand_out([answer])
         self._desk.raise_floor()
 
     def _read_revocations(self, version: int) -> None:
@@ -316,7 +314,7 @@ class Consumer:
             words[Word.HIGH] = reply.deliveries[-1].lease
         words[Word.BEGUN] = begin
         words[Word.FETCHING] = 0
-        batch: list[Item] = []
+        batch: list[Delivery] = []
         while self._held and self._held[0].lease <= begin:
             batch.append(self._held.popleft())
         if batch:

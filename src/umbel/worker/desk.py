@@ -31,9 +31,6 @@ class Refused:
         self.reason = reason
 
 
-Item = Delivery | Refused
-
-
 class Desk:
     """What the threads share. Attributes are written by one thread only, as noted."""
 
@@ -64,12 +61,12 @@ class Desk:
             threading.Lock() if exclusive_turns else nullcontext()
         )
         """Held during a turn where nothing may start meanwhile (`Features.exclusive_turns`)."""
-        self._batches: SimpleQueue[list[Item] | None] = SimpleQueue()
+        self._batches: SimpleQueue[list[Delivery] | None] = SimpleQueue()
         self._calls: SimpleQueue[None] = SimpleQueue()
 
     # The main thread's side.
 
-    def next_batch(self) -> list[Item] | None:
+    def next_batch(self) -> list[Delivery] | None:
         """Blocks for the next begun deliveries; None once there will be no more."""
         return self._batches.get()
 
@@ -101,7 +98,7 @@ class Desk:
 
     # The I/O thread's side.
 
-    def hand_out(self, batch: list[Item]) -> None:
+    def hand_out(self, batch: list[Delivery]) -> None:
         self._batches.put(batch)
 
     def wait_for_call(self, timeout: float) -> None:

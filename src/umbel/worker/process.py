@@ -24,11 +24,12 @@ from umbel import signals
 from umbel.app import Umbel
 from umbel.clock import boot_time
 from umbel.exceptions import OperationalError, RunLost, Unroutable, WorkerTerminate
+from umbel.message import Delivery
 from umbel.outcome import End
 from umbel.ports import Broker
 from umbel.worker.announce import announce
 from umbel.worker.consumer import LAST_WAIT, Consumer, Diet
-from umbel.worker.desk import Desk, Item, Refused
+from umbel.worker.desk import Desk, Refused
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
 from umbel.worker.executor import Executor, patiently
 from umbel.worker.forkserver import Order
@@ -224,10 +225,7 @@ class PoolProcess:
                     desk.call()
             desk.call()
 
-    def _handle(self, item: Item) -> None:
-        if isinstance(item, Refused):
-            self._hand_in(self._unroutable(item), item.delivery.lease)
-            return
+    def _handle(self, item: Delivery) -> None:
         lease = item.lease
         if not self._may_start(lease):
             return
@@ -257,28 +255,29 @@ class PoolProcess:
         """Keep the outcome where a death can't take it, announce it, hand it in."""
         lease = decided.settlement.lease
         kept = self._slot.decide(lease, pack_settlement(decided.settlement))
-        if kept and self._is_known_to_live():
+        if kept and not decided.settlement.follow_ups and self._is_known_to_live():
             announce(decided)
             self._slot.end(lease)
             self._desk.hand_in(decided.settlement)
             return
-        # Too large for the scoreboard, or this run may have been taken for dead: nobody hears of
-        # it, and it doesn't count as ended, before it is settled.
-        self._desk.kept = kept
-        self._desk.awaited = lease
-        self._hand_in(decided, lease)
-        while (refused := self._desk.answers.get()) is not None:
-            decided = self._unroutable(refused)
-            self._hand_in(decided, lease)
-        self._desk.awaited = 0
-        self._desk.kept = False
-        announce(decided)
+        # Too large for the scoreboard, or perhaps unroutable, or this run may have been taken for
+        # dead: nobody hears of it, and it hasn't ended, before it is settled.
+        announce(self._settle_now(decided, kept))
         self._slot.end(lease)
 
-    def _hand_in(self, decided: Decided, lease: int) -> None:
-        self._slot.decide(lease, pack_settlement(decided.settlement))
-        if lease != self._desk.awaited:
-            announce(decided)
+    def _settle_now(self, decided: Decided, kept: bool) -> Decided:
+        """Wait for the turn that settles; what is settled in the end."""
+        desk, lease = self._desk, decided.settlement.lease
+        desk.kept, desk.awaited = kept, lease
+        self._hand_in(decided)
+        while (refused := desk.answers.get()) is not None:
+            decided = self._unroutable(refused)
+            desk.kept = self._slot.decide(lease, pack_settlement(decided.settlement))
+            self._hand_in(decided)
+        desk.kept, desk.awaited = False, 0
+        return decided
+
+    def _hand_in(self, decided: Decided) -> None:
         self._desk.hand_in(decided.settlement)
         self._desk.call()
 

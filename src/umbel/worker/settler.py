@@ -12,7 +12,13 @@ from typing import Any, Final
 
 from umbel import states
 from umbel.app import Umbel
-from umbel.exceptions import EncodeError, Retry
+from umbel.exceptions import (
+    EncodeError,
+    Reject,
+    Retry,
+    SoftTimeLimitExceeded,
+    TimeLimitExceeded,
+)
 from umbel.message import Dead, Delivery, How, Message, Posting, Result, Settlement
 from umbel.outcome import End, Settle, Verdict, decide
 from umbel.protocol import next_headers, priority_of, rebuild_message
@@ -192,8 +198,11 @@ def _sentence(ended: Ended) -> str:
     error = ended.error
     if error is None:
         return ended.end.value
+    if isinstance(error, TimeLimitExceeded | SoftTimeLimitExceeded):
+        kind = "hard" if isinstance(error, TimeLimitExceeded) else "soft"
+        return f"{type(error).__name__}: its {kind} time limit of {error.args[0]} s had passed"
     try:
-        text = str(error)
+        text = str(error.reason if isinstance(error, Reject) else error)
     except Exception:  # the class is the user's
         text = ""
     return f"{type(error).__name__}: {text or safe_repr(error)}"[:500]
