@@ -1,4 +1,7 @@
-"""`place`: a broker file with its workers and client, for tests with real processes."""
+"""`place`: a broker file with its workers and client, for tests with real processes.
+
+At the end of the session the kills of `ledger` are shown; a place without one fails the session.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.ledger import pytest_sessionfinish, pytest_terminal_summary
 from tests.worker.living import Place
+
+pytest.register_assert_rewrite("tests.worker.table")
+
+__all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
 
 
 @pytest.fixture
