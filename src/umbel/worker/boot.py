@@ -20,7 +20,7 @@ from typing import Final
 
 from umbel import signals
 from umbel.app import Umbel
-from umbel.connect import make_broker
+from umbel.connect import BrokerDriver, make_broker
 from umbel.exceptions import ImproperlyConfigured
 from umbel.ports import BrokerOptions
 from umbel.worker.executor import pack_options
@@ -128,7 +128,7 @@ def _check(worker: Worker) -> None:
         raise ImproperlyConfigured(
             f"pool {worker.pool!r} isn't available; there are: {', '.join(POOLS)}"
         )
-    driver = make_broker(app.connections.broker_url, BrokerOptions(), app.clock)
+    driver = _unopened_broker(app)
     if not driver.features.processes:
         raise ImproperlyConfigured(
             f"the broker {app.connections.broker_url} lives inside one process, so no worker can "
@@ -145,10 +145,15 @@ def _check(worker: Worker) -> None:
             )
 
 
+def _unopened_broker(app: Umbel) -> BrokerDriver:
+    """To be asked what it is: no connection may exist yet."""
+    return make_broker(app.connections.broker_url, BrokerOptions(), app.clock)
+
+
 def _make_setup(worker: Worker) -> Setup:
     app, conf, options = worker.app, worker.app.conf, worker.options
     run = uuid.uuid4().hex[:20]
-    board = Scoreboard.create(run, worker.concurrency + SPARE_SLOTS)
+    board = Scoreboard.create(run, worker.concurrency + SPARE_SLOTS, _unopened_broker(app).location)
     info = {
         "hostname": worker.hostname,
         "host": host_id(),

@@ -6,7 +6,8 @@ later run on the same host, reads it. Because the file outlives a SIGKILL, what 
 
 ::
 
-    header    4 KiB   magic, run id, and the boot time at which the last good heartbeat was sent
+    header    4 KiB   magic, run id, the boot time at which the last good heartbeat was sent, and
+                      the location of the broker that knows the run
     slot 0    68 KiB  words (8 bytes each), the running task's texts, a ring of decided outcomes
     slot 1    …
 
@@ -44,6 +45,8 @@ NANOSECONDS: Final = 1_000_000_000
 
 _RUN_ID: Final = slice(8, 72)
 _BEAT_WORD: Final = 16
+_LOCATION: Final = slice(256, HEADER_BYTES)
+_PATTERN: Final = "umbel-*.board"
 
 
 class Word(IntEnum):
@@ -202,14 +205,18 @@ class Scoreboard:
         self.slots = [Slot(self._view[start : start + SLOT_BYTES]) for start in starts]
 
     @classmethod
-    def create(cls, run: str, slots: int, folder: Path | None = None) -> Scoreboard:
-        """A new board, locked for as long as a process of this run lives."""
+    def create(cls, run: str, slots: int, location: str, folder: Path | None = None) -> Scoreboard:
+        """A new board, locked for as long as a process of this run lives.
+
+        `location` is that of the run's broker.
+        """
         path = (folder or default_folder()) / f"umbel-{run}.board"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # `dead_boards` may just be looking at it
         os.ftruncate(descriptor, HEADER_BYTES + slots * SLOT_BYTES)
         head = MAGIC + run.encode().ljust(_RUN_ID.stop - _RUN_ID.start, b"\0")
         os.pwrite(descriptor, head, 0)
+        os.pwrite(descriptor, _head_of(location), _LOCATION.start)
         return cls(path, descriptor)
 
     @classmethod
@@ -231,6 +238,14 @@ class Scoreboard:
             pass
         os.close(descriptor)
         return None
+
+    @property
+    def run(self) -> str:
+        return bytes(self._view[_RUN_ID]).rstrip(b"\0").decode()
+
+    def is_of(self, location: str) -> bool:
+        """Whether the broker at `location` is this run's."""
+        return bytes(self._view[_LOCATION]).rstrip(b"\0") == _head_of(location)
 
     @property
     def beat_sent_at(self) -> float:
@@ -258,6 +273,24 @@ class Scoreboard:
         """Close, and delete the file: nothing of the run is left to be read."""
         self.path.unlink(missing_ok=True)
         self.close()
+
+
+def dead_boards(location: str, folder: Path | None = None) -> Iterator[Scoreboard]:
+    """The boards of dead runs of one broker, locked by us; whoever takes one closes it."""
+    for path in (folder or default_folder()).glob(_PATTERN):
+        run = path.stem.removeprefix("umbel-")
+        board = Scoreboard.of_dead_run(path, run)
+        if board is None:
+            continue
+        if board.is_of(location):
+            yield board
+        else:
+            board.close()
+
+
+def _head_of(location: str) -> bytes:
+    """A location, cut where it wouldn't fit."""
+    return location.encode()[: HEADER_BYTES - _LOCATION.start]
 
 
 def default_folder() -> Path:

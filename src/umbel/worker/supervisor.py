@@ -129,15 +129,23 @@ class Supervisor:
         setup = self._setup
         self._broker.declare(setup.queues)
         self._broker.enlist(setup.run, None, setup.info)
-        first = self._heart.beat()
         self._undertaker.start()
-        self._peers = first.peers
+        self._take_over()
+        self._peers = self._heart.beat().peers
         self._heart.start()
         self._control.start()
         if self._server is not None:
             signals.worker_before_create_process.send(self._sender)
             for _ in range(setup.concurrency):
                 self._spawn()
+
+    def _take_over(self) -> None:
+        """What the dead of this host had decided is on their scoreboards; a heartbeat, which
+        knows only what had begun, comes after it."""
+        peers = [record for record in self._broker.runs() if record.run != self._setup.run]
+        self._undertaker.inherit(peers)
+        self._undertaker.sweep()
+        self._undertaker.settle_down(self._setup.lease_time / 3)
 
     def loop(self) -> int:
         """Watch until the shutdown is complete; the worker's exit code."""

@@ -20,11 +20,12 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from umbel.connect import BrokerDriver
 from umbel.exceptions import OperationalError, RunLost
 from umbel.message import How, Loss, Lost, Settlement
-from umbel.ports import Broker, ResultStore, RunRecord
+from umbel.ports import ResultStore, RunRecord
 from umbel.worker.consumer import targets
-from umbel.worker.scoreboard import Scoreboard, Slot
+from umbel.worker.scoreboard import Scoreboard, Slot, dead_boards
 from umbel.worker.stopping import forbid_behind
 
 logger = logging.getLogger("umbel.worker")
@@ -37,7 +38,7 @@ Job = Callable[[], None]
 class Undertaker:
     """Does its jobs one after the other, each until the broker has taken it."""
 
-    def __init__(self, broker: Broker, store: ResultStore | None, lease_time: float) -> None:
+    def __init__(self, broker: BrokerDriver, store: ResultStore | None, lease_time: float) -> None:
         self._broker = broker
         self._store = store
         self._separate_store = None if store and store.location == broker.location else store
@@ -107,6 +108,21 @@ class Undertaker:
             board = None if path is None else Scoreboard.of_dead_run(path, peer.run)
             if board is not None:
                 self._jobs.put(self._inheritance(peer.run, board))
+
+    def sweep(self) -> None:
+        """Delete what runs left on this host that the broker doesn't know (any more): they died
+        while they started or ended, or were reclaimed by somebody who couldn't read it."""
+
+        def job() -> None:
+            boards = list(dead_boards(self._broker.location))
+            known = {record.run for record in self._broker.runs()}
+            for board in boards:
+                if board.run in known:
+                    board.close()
+                else:
+                    board.remove()
+
+        self._jobs.put(job)
 
     def _inheritance(self, run: str, board: Scoreboard) -> Job:
         lost = Lost(Loss.WORKER, "Worker exited prematurely: the whole worker died.")
