@@ -100,18 +100,12 @@ class Executor:
         execution.task = task = self._app.tasks.get(request.task or "")
         if delivery.lost is not None:
             self._prepare_burial(execution, delivery.lost)
-        elif request.due_at is not None and request.due_at > self._now() + EARLY:
-            execution.end = End.NOT_DUE
-        elif task is None:
-            execution.end = End.UNKNOWN_TASK
-            execution.error = NotRegistered(
-                f"no task named {request.task!r} is registered in this worker"
-            )
-        else:
+            return execution
+        if task is not None:
             execution.options = self._options.get(task.name) or options_of(task)
             self._read_body(execution, delivery.message)
-            if execution.end is None:
-                self._look_before_start(execution, task)
+        if execution.end is None:
+            self._look_before_start(execution, task)
         return execution
 
     def _read_body(self, execution: Execution, message: Message | Unreadable) -> None:
@@ -129,13 +123,23 @@ class Executor:
             execution.end = End.UNREADABLE
             execution.error = error
 
-    def _look_before_start(self, execution: Execution, task: Task[Any, Any]) -> None:
-        """Expired, revoked, or done by an earlier delivery; else the limits of the run."""
+    def _look_before_start(self, execution: Execution, task: Task[Any, Any] | None) -> None:
+        """Expired, revoked, not due, unknown, or done by an earlier delivery; else the limits.
+
+        What is revoked comes before its time, so that it ends at once.
+        """
         request = execution.request
         if request.expires_at is not None and self._now() >= request.expires_at:
             execution.end, execution.error = End.EXPIRED, TaskRevokedError("expired")
         elif self._is_revoked(request.id or ""):
             execution.end, execution.error = End.REVOKED, TaskRevokedError("revoked")
+        elif request.due_at is not None and request.due_at > self._now() + EARLY:
+            execution.end = End.NOT_DUE
+        elif task is None:
+            execution.end = End.UNKNOWN_TASK
+            execution.error = NotRegistered(
+                f"no task named {request.task!r} is registered in this worker"
+            )
         elif self._is_done(execution):
             execution.end = End.STORED
         else:
