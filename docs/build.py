@@ -1,6 +1,6 @@
 """Writes the parts of the pages that follow from the code: ``python docs/build.py``.
 
-``settings.md`` is written whole, from `umbel.settings`; in ``architecture.md`` the outcome table is,
+``settings.md`` is written whole, from `umbel.settings`; the outcome table in ``architecture.md``,
 between its two marks, from `umbel.outcome`. A test fails while a page differs from what this would
 write.
 """
