@@ -26,6 +26,7 @@ pytest.register_assert_rewrite(
         for part in (
             "coordinating",
             "crowding",
+            "deaths",
             "inspecting",
             "life",
             "publishing",
@@ -39,15 +40,14 @@ pytest.register_assert_rewrite(
 
 from umbel.testing.contract.coordinating import CoordinatorContract  # noqa: E402
 from umbel.testing.contract.crowding import CrowdingContract  # noqa: E402
-from umbel.testing.contract.inspecting import DeadLetterContract, PlacesContract  # noqa: E402
-from umbel.testing.contract.life import (  # noqa: E402
+from umbel.testing.contract.deaths import (  # noqa: E402
     AbandonContract,
     BurialContract,
-    EnlistingContract,
     FencingContract,
-    LivenessContract,
     ReclaimContract,
 )
+from umbel.testing.contract.inspecting import DeadLetterContract, PlacesContract  # noqa: E402
+from umbel.testing.contract.life import EnlistingContract, LivenessContract  # noqa: E402
 from umbel.testing.contract.publishing import (  # noqa: E402
     BroadcastContract,
     PublishingContract,
