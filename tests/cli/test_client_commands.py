@@ -316,16 +316,18 @@ def test_a_result_store_of_its_own(umbel: Run, folder: Path) -> None:
 
 
 def test_ctrl_c_is_no_traceback(folder: Path) -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "umbel", "-A", "proj", "result", "nobody"],
         cwd=folder,
         env=clean_environment(),
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stderr is not None
-    assert "waiting" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
-    assert process.stderr.read().split("\n")[-2] == "umbel: interrupted"
-    process.stderr.close()
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert "waiting" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+            assert process.stderr.read().split("\n")[-2] == "umbel: interrupted"
+        finally:
+            process.kill()

@@ -95,7 +95,11 @@ def ask(url: str) -> str | None:
         return None
 
 
-LETTER = DeadLetter("id", "celery", Unreadable(b"", ""), "x", "E", 0.0, redeliveries=KILLS - 1)
+def with_redeliveries(number: int) -> DeadLetter:
+    return DeadLetter("id", "celery", Unreadable(b"", ""), "x", "E", 0.0, redeliveries=number)
+
+
+LETTER = with_redeliveries(KILLS - 1)
 EXPECTED = {"/a": 3, "/b": 4, "/poison": 5}
 GOOD = Tally(
     {"/a": Count(words=3, retries=2), "/b": Count(words=4, retries=0)},
@@ -124,7 +128,7 @@ def test_all_is_well() -> None:
         ({"tally": replace(GOOD, letters=[])}, "there are 0 dead letters, not 1"),
         ({"tally": replace(GOOD, letters=[LETTER] * 2)}, "there are 2 dead letters, not 1"),
         (
-            {"tally": replace(GOOD, letters=[replace(LETTER, redeliveries=7)])},
+            {"tally": replace(GOOD, letters=[with_redeliveries(7)])},
             "the poison was redelivered 7 times, not 2",
         ),
         ({"failed_requests": 3}, "3 requests failed, and there were 2 retries"),

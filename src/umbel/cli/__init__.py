@@ -12,6 +12,7 @@ from typing import TextIO
 
 import click
 
+from umbel import __version__
 from umbel.cli.exits import Exit, Mistake, WrongUse, code_of
 from umbel.cli.session import Session
 from umbel.exceptions import UmbelError, UmbelWarning
@@ -97,7 +98,7 @@ class Commands(click.Group):
 @click.option("--workdir", metavar="FOLDER", help="Change to this folder first.")
 @click.option("-C", "--no-color", is_flag=True, help="Print without colours.")
 @click.option("-q", "--quiet", is_flag=True, help="Leave out remarks and banners.")
-@click.version_option(package_name="umbel", message="umbel %(version)s")
+@click.version_option(__version__, message="umbel %(version)s")
 @click.pass_context
 def umbel(
     ctx: click.Context,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -88,7 +90,10 @@ class Workers:
             pass  # killed below
         finally:
             for process in self._processes:
-                process.kill()
+                # The whole session: a worker that was stopped while it started may have left
+                # children that are about to end, and that still hold the files.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
 

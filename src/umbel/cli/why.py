@@ -24,4 +24,4 @@ def command(session: Session, /, task_id: str, as_json: bool) -> None:
     if as_json:
         print_json({"id": task_id, "case": why.case, "sentence": str(why), "details": why.details})
     else:
-        click.echo(str(why))
+        click.echo(" ".join(str(why).split()))
