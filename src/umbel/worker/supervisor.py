@@ -210,10 +210,18 @@ class Supervisor:
                 )
         if self._server is not None:
             self._server.kill()
-        self._setup.board.path.unlink(missing_ok=True)
+        self._let_go()
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+    def _let_go(self) -> None:
+        """Leave nothing for others to wait for, unless they can still settle what is left."""
+        if self._undertaker.failed and not self._undertaker.broken:
+            return
+        self._setup.board.path.unlink(missing_ok=True)
+        with contextlib.suppress(OperationalError):
+            self._broker.leave(self._setup.run)
 
     # The loop.
 
