@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,11 @@ class Scene:
     def send(self, mode: str, *args: object, **options: Any) -> str:
         return str(self.app.send_task(mode, args, **options).id)
 
-    def send_all(self, seconds: float = 0.0) -> dict[str, str]:
-        """`EACH` tasks of every mode, taking turns; their modes by id."""
+    def send_all(self, *seconds: float) -> dict[str, str]:
+        """`EACH` tasks of every mode and of all these durations, taking turns; modes by id."""
+        durations = cycle(seconds or [0.0])
         with self.app.batch():
-            return {self.send(mode, seconds): mode for _ in range(EACH) for mode in MODES}
+            return {self.send(mode, next(durations)): mode for _ in range(EACH) for mode in MODES}
 
     def worker(self, *kills: dict[str, object], options: tuple[str, ...] = ("-c", "2")) -> Worker:
         env = {**self.env, "UMBEL_TEST_KILLS": json.dumps(kills)}
@@ -55,6 +57,10 @@ class Scene:
         return len(broker.runs()) == 1 and not any(
             each.ready + each.delayed + each.leased + each.lost for each in broker.queues()
         )
+
+    def where(self) -> str:
+        broker = self.app.broker
+        return f"{broker.queues()}, runs {[record.run for record in broker.runs()]}"
 
     def work_off(self, *kills: dict[str, object]) -> None:
         """Start workers until all has ended, then stop the last one warm."""
@@ -68,7 +74,7 @@ class Scene:
                             return
                         break
                     late = time.monotonic() > deadline
-                    assert not late, f"{self.app.broker.queues()} {self.app.broker.runs()}\n{worker.text}"
+                    assert not late, f"{self.where()}\n{worker.text}"
                     time.sleep(0.02)
 
     def check(self, modes: dict[str, str]) -> dict[str, Story]:

@@ -103,26 +103,52 @@ IN_FUNCTION = {"point": Point.FUNCTION, "target": Target.PROCESS, "every": 15, "
 
 
 @pytest.mark.parametrize(
-    "point", [Point.BEFORE_ABANDON, Point.IN_ABANDON, Point.AFTER_ABANDON, Point.BEFORE_LEAVE]
+    "point",
+    [
+        Point.BEFORE_ABANDON,
+        Point.IN_ABANDON,
+        Point.AFTER_ABANDON,
+        Point.BEFORE_LEAVE,
+        Point.AFTER_LEAVE,
+    ],
 )
 def test_kill_of_a_worker_that_settles_for_a_dead_process(scene: Scene, point: Point) -> None:
     """Also of the next worker, while it takes over from the one that was killed at this."""
-    scene_with_helpers_killed(scene, point, IN_FUNCTION)
+    kill = {"point": point, "target": Target.WORKER, "every": 1, "most": 5}
+    judge_kills(scene, scene.send_all(), point, Target.WORKER, kill, IN_FUNCTION)
 
 
-@pytest.mark.parametrize("point", [Point.GIVING_BACK, Point.FORBIDDEN, Point.FREED])
-@pytest.mark.parametrize("target", Target)
+@pytest.mark.parametrize(
+    ("point", "target"),
+    [
+        (Point.GIVING_BACK, Target.PROCESS),
+        (Point.GIVING_BACK, Target.WORKER),
+        (Point.FORBIDDEN, Target.WORKER),
+        (Point.FREED, Target.WORKER),
+    ],
+)
 def test_kill_while_work_is_given_back(scene: Scene, point: Point, target: Target) -> None:
-    if target is Target.PROCESS and point is not Point.GIVING_BACK:
-        pytest.skip("the supervisor's")
+    """Behind long tasks; every other of them keeps its process's interpreter to itself."""
+    modes = scene.send_all(0.001, 0.0, 0.1, 0.0, 0.0, 0.001, 0.0, -0.15, 0.001, 0.0, 0.0)
+    kill = {"point": point, "target": target, "every": 1, "most": MOST[target]}
+    judge_kills(scene, modes, point, target, kill)
 
 
-def scene_with_helpers_killed(scene: Scene, point: Point, *others: dict[str, object]) -> None:
+@pytest.mark.parametrize("target", Target)
+def test_kill_of_a_process_that_has_just_been_made_known(scene: Scene, target: Target) -> None:
     modes = scene.send_all()
-    scene.work_off({"point": point, "target": Target.WORKER, "every": 1, "most": 5}, *others)
+    kill = {"point": Point.ENLISTED, "target": target, "every": 1, "most": 4}
+    judge_kills(scene, modes, Point.ENLISTED, target, kill, IN_FUNCTION)
+
+
+def judge_kills(
+    scene: Scene, modes: dict[str, str], point: Point, target: Target, *kills: dict[str, object]
+) -> None:
+    """Work off under several faults at once."""
+    scene.work_off(*kills)
     told = scene.check(modes)
     received = tally(kills_in(scene.log))
     _received.update(received)
-    assert received[point, Target.WORKER] > 0
+    assert received[point, target] > 0, "no kill has reached this point"
     unexplained = [story for story in told.values() if story.unexplained(None)]
     assert len(unexplained) <= 2 * received.total(), unexplained[:10]

@@ -345,11 +345,19 @@ class _AtCommit:
 
 
 def _giving_back(fault: Fault) -> None:
-    _around(Desk, "give_back", after=lambda *_: fault.passed_in_pool())
+    def after(given_back: range, _: Desk) -> None:
+        if given_back:
+            fault.passed_in_pool()
+
+    _around(Desk, "give_back", after=after)
 
 
 def _forbidden(fault: Fault) -> None:
-    _around(undertaker, "forbid_behind", after=lambda *_: fault.passed_in_supervisor())
+    def after(forbidden: bool, *_: object) -> None:
+        if forbidden:
+            fault.passed_in_supervisor()
+
+    _around(undertaker, "forbid_behind", after=after)
 
 
 def _freed(fault: Fault) -> None:
