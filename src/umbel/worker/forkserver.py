@@ -119,7 +119,9 @@ class _Server:
         self._children: dict[int, int] = {}
 
     def serve(self) -> int:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
+        # SIGUSR1 too, since it may reach a pool process before that has its handler.
+        ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1)
+        for number in ignored:
             signal.signal(number, signal.SIG_IGN)
         wake_read, wake_write = wakeup_pipe()
         line = self._line.fileno()

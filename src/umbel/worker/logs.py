@@ -37,15 +37,25 @@ def set_up_logging(conf: Settings, options: WorkerOptions) -> None:
     if root.handlers and not hijacks:
         logger.setLevel(level)
         return
-    handler: logging.Handler = (
-        logging.FileHandler(options.logfile) if options.logfile else logging.StreamHandler()
-    )
+    handler = _handler(options.logfile)
     handler.setFormatter(logging.Formatter(conf.worker_log_format, conf.worker_log_datefmt))
     root.handlers[:] = [handler]
     root.setLevel(level)
     signals.after_setup_logger.send(None, logger=root, **given)
     if conf.worker_redirect_stdouts:
         redirect_stdouts(handler, conf.worker_redirect_stdouts_level)
+
+
+def _handler(logfile: str | None) -> logging.Handler:
+    if not logfile:
+        return logging.StreamHandler()
+    try:
+        return logging.FileHandler(logfile)
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"--logfile {logfile} can't be written: {error.strerror}; name a file in a folder "
+            "that this user may write to"
+        ) from error
 
 
 def redirect_stdouts(handler: logging.Handler, level: str | int) -> None:

@@ -209,6 +209,8 @@ class PoolProcess:
         self._slot.words[Word.SOFT_AT] = 0
 
     def _stop(self) -> None:
+        words = self._slot.words
+        words[Word.HEARD] = words[Word.STOP]
         self._desk.stopping = True
         self._calls.put(None)
 
@@ -227,7 +229,8 @@ class PoolProcess:
 
     def _handle(self, item: Delivery) -> None:
         lease = item.lease
-        if not self._may_start(lease):
+        # What was handed out to a process that has done its share is given back by its I/O thread.
+        if self._desk.retiring or not self._may_start(lease):
             return
         began = time.perf_counter()
         execution = self._executor.prepare(item)

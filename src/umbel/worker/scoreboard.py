@@ -81,6 +81,8 @@ class Word(IntEnum):
     FETCHING = 15
     """1 while a turn is under way that may bring more leases."""
 
+    HEARD = 16
+    """What of STOP the process has heard."""
 
 @dataclass(frozen=True, slots=True)
 class Running:

@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import Final
 
 from umbel import signals
@@ -37,6 +36,8 @@ from umbel.worker.watch import Watch
 logger = logging.getLogger("umbel.worker")
 
 LOOK: Final = 0.05
+REMIND: Final = 0.2
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 LOOK_FOR_PEERS: Final = 0.5
 PRUNE: Final = 600.0
 """Seconds between two clean-ups of expired results."""
@@ -56,6 +57,9 @@ class Child:
         self.slot = slot
         self.watch = watch
         self.pid = 0
+        self.told_at = 0.0
+        """Monotonic time of the last signal to look at its slot; 0 is never."""
+        self.killed = False
 
 
 @dataclass(slots=True)
@@ -100,7 +104,6 @@ class Supervisor:
         self._control = Control(self._broker, self._on_revocations)
         self._children: dict[int, Child] = {}
         self._last_number = 0
-        self._received: deque[int] = deque()
         self._revocations: deque[Revocation] = deque()
         self._wake_read, self._wake_write = wakeup_pipe()
         self._stop: Stop | None = None
@@ -114,13 +117,10 @@ class Supervisor:
 
     def take_signals(self) -> None:
         """Handle the signals of a shutdown; call it in the main thread."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-            signal.signal(number, self._receive)
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda *_: None)  # the wakeup descriptor tells the loop
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-
-    def _receive(self, number: int, _frame: FrameType | None) -> None:
-        self._received.append(number)
 
     # Start and end.
 
@@ -232,9 +232,9 @@ class Supervisor:
             watched.append(self._server.fileno())
         ready, _, _ = select.select(watched, [], [], LOOK)
         if self._wake_read in ready:
-            os.read(self._wake_read, 4096)
-        while self._received:
-            self._on_signal(self._received.popleft())
+            for number in os.read(self._wake_read, 4096):
+                if number in STOP_SIGNALS:
+                    self._on_signal(number)
         if self._server is not None:
             for report in self._server.reports():
                 self._on_report(report)
@@ -461,12 +461,25 @@ class Supervisor:
         if stop.soft_until is not None and time.monotonic() >= stop.soft_until:
             stop.soft_until = None
             self._kill_all()
+        cold = stop.how == "Cold" and stop.soft_until is None
         for child in self._children.values():
-            # A process that was just starting when all were told hasn't heard it.
-            if not child.slot.words[Word.STOP] and child.pid and not child.order.burials_only:
-                self._tell(child, STOP_WARM)
-        if stop.how == "Cold" and stop.soft_until is None and not self._children:
+            self._remind(child, cold)
+        if cold and not self._children:
             self._bury_at_the_end()
+
+    def _remind(self, child: Child, cold: bool) -> None:
+        """Tell a process again what its slot says, until it has heard it.
+
+        Its id may not have been known when all were told. And a signal that comes when Python's
+        main thread is just about to block is seen by Python only with the next signal.
+        """
+        words = child.slot.words
+        if not child.pid or not words[Word.STOP]:
+            return
+        if cold and self._server is not None and not child.killed:
+            self._kill(child)
+        elif words[Word.HEARD] < words[Word.STOP] and time.monotonic() > child.told_at + REMIND:
+            self._tell(child, words[Word.STOP])
 
     def _tell_all(self, what: int) -> None:
         for child in self._children.values():
@@ -475,6 +488,7 @@ class Supervisor:
     def _tell(self, child: Child, what: int) -> None:
         child.slot.words[Word.STOP] = what
         if child.pid:
+            child.told_at = time.monotonic()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGUSR1)
 
@@ -484,9 +498,11 @@ class Supervisor:
             return
         for child in self._children.values():
             if child.pid:
-                child.watch.kill(
-                    Lost(Loss.COLD_STOP, "The worker was stopped cold while the task ran.")
-                )
+                self._kill(child)
+
+    def _kill(self, child: Child) -> None:
+        child.killed = True
+        child.watch.kill(Lost(Loss.COLD_STOP, "The worker was stopped cold while the task ran."))
 
     def _bury_at_the_end(self) -> None:
         """What a cold stop set aside ends now, by one more process, if it can be done soon."""
