@@ -131,7 +131,9 @@ class How(IntEnum):
     REQUEUE = 2
     """Delivered again, counted; to the back of its queue."""
     RELEASE = 3
-    """Given back, uncounted; to the place in its queue that it had, or due after `delay`."""
+    """Given back, uncounted; to the place in its queue that it had, or due after `delay`.
+
+    A burial stays a burial, unless `redelivered` says that the task is to be run again."""
 
 
 class Dead(msgspec.Struct, frozen=True):

@@ -24,11 +24,16 @@ Errors: `BrokerUnavailable` (nothing was done; repeat it), `PublishUnknown` (the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from umbel.message import Delivery, Lost, Message, Posting, Result, Settlement, Unreadable
+
+
+OUTAGE: Final = 1.5
+"""Heartbeats after which nobody's having beaten is an outage. With 2, a run that had beaten just
+before an outage of nearly two heartbeats, and reconnects last, would be a whole lease old."""
 
 
 class Features(Struct, frozen=True):
@@ -140,8 +145,10 @@ class Broker(Protocol):
     def enlist(self, run: str, owner: str | None, info: bytes) -> None:
         """Make a run (and an owner of it) known and alive. Idempotent; replaces `info`.
 
-        `info` is opaque: whoever buries the run's tasks reads it in `Lost.info`.
-        Raises `RunLost` for a new owner of a run that is already taken for dead.
+        `info` is opaque: whoever buries the run's tasks reads it in `Lost.info`. It is a sign of
+        life, but not a heartbeat: a newcomer must not hide an outage.
+        Raises `RunLost` for a run that is taken for dead, and for an owner that was abandoned:
+        its leases would start at 1 again, and a late settlement could hit another delivery.
         """
         ...
 
@@ -167,7 +174,7 @@ class Broker(Protocol):
         number, also those that this very call or a later one hands out; it never falls.
         Handed out are first what is to be buried, then by priority (9 first), then in the order
         of arrival, from `queues` taken together; with `lost_only` nothing but burials.
-        Messages whose due time has come are ready. Raises `RunLost` where the run or the owner
+        Messages whose due time has come are ready, in the order of due times. Raises `RunLost` where the run or the owner
         isn't known (any more).
         """
         ...
@@ -188,10 +195,12 @@ class Broker(Protocol):
     def beat(self, run: str) -> Beat:
         """Renew a run's life and, in the same step, reclaim what dead runs held.
 
-        Where nobody has beaten for more than two heartbeats, or the clock went backwards, all
-        runs are renewed first: an outage is not a death. A run is dead when its own last beat
+        Where nobody has beaten for more than `OUTAGE` heartbeats, or the clock went backwards,
+        all runs are renewed first: an outage is not a death. A run is dead when its own last beat
         is then older than one lease time. Of a dead run, what was held goes back in its old
-        order, uncounted; what was begun is set aside with `Loss.WORKER`.
+        order, uncounted and marked as redelivered; what was begun is set aside with
+        `Loss.WORKER`. A burial that was under way stays the burial that it was.
+        Dead letters and revocations whose time is over are dropped.
         """
         ...
 
@@ -240,7 +249,7 @@ class ResultStore(Protocol):
     def close(self) -> None: ...
 
     def put(self, results: Sequence[Result]) -> None:
-        """Store, replacing older records, except that a SUCCESS is never overwritten."""
+        """Store, replacing older records, except that a SUCCESS that hasn't expired stays."""
         ...
 
     def get(self, task_ids: Sequence[str]) -> list[Result | None]:
@@ -279,7 +288,8 @@ class Coordinator(Protocol):
         """Append to the log; the ids that were found waiting or due later, which are now first
         in their queue, so that a worker ends them at once.
 
-        An entry is kept 3 hours, and as long as a message of that id is in the broker.
+        An entry is kept 3 hours, and as long as a message of that id is in the broker. A requeue
+        ends the first place.
         """
         ...
 
@@ -288,7 +298,8 @@ class Coordinator(Protocol):
         ...
 
     def unrevoke(self, task_ids: Sequence[str]) -> None:
-        """Take ids out of the log."""
+        """Take ids out of the log; its version rises. `revoked(since)` tells only what was added:
+        who keeps ids asks the log again before acting on one."""
         ...
 
 
@@ -339,6 +350,7 @@ class DeadLetter(Struct, frozen=True):
     """A message that will not be tried again unless a person asks.
 
     `history` holds (unix seconds, sentence), oldest first: counted redeliveries, and the end.
+    The newest dead letter of a queue is kept whatever its size.
     """
 
     id: str
@@ -375,7 +387,8 @@ class Inspector(Protocol):
         ...
 
     def purge(self, queues: Sequence[str]) -> int:
-        """Delete what waits or is due later in the queues; how many. Leased ones stay."""
+        """Delete what waits or is due later in the queues; how many. What is leased or set aside
+        stays."""
         ...
 
     def dead(self, queue: str | None = None, limit: int | None = None) -> tuple[DeadLetter, ...]:

@@ -23,7 +23,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from umbel.message import Dead, How, Loss, Lost, Message, Posting, Result, Settlement, Unreadable
-from umbel.ports import BrokerOptions, DeadLetter, Revocation, Turn
+from umbel.ports import OUTAGE, BrokerOptions, DeadLetter, Revocation, Turn
 from umbel.states import SUCCESS
 
 FIRST: Final = -10
@@ -309,7 +309,7 @@ class MemoryState:
     def reclaim(self, run: Run, options: BrokerOptions, now: float) -> int:
         """Renew `run` and end the dead ones; how many deliveries those held."""
         last = self.last_beat_at
-        if last is None or now < last or now - last > 2 * options.heartbeat:
+        if last is None or now < last or now - last > OUTAGE * options.heartbeat:
             for other in self.runs.values():
                 other.seen_at = now
         self.last_beat_at = run.seen_at = now

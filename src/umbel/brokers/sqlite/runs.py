@@ -12,7 +12,7 @@ from umbel.brokers.sqlite.settling import end_leases, settle
 from umbel.brokers.sqlite.work import Work
 from umbel.exceptions import RunLost
 from umbel.message import Loss, Lost, Settlement
-from umbel.ports import Beat, BrokerOptions, RunRecord
+from umbel.ports import OUTAGE, Beat, BrokerOptions, RunRecord
 
 _RUN: Final = "SELECT n, dead FROM run WHERE run = ?"
 _LIVING_RUN: Final = "SELECT n, info FROM run WHERE run = ? AND dead = 0"
@@ -121,7 +121,7 @@ def _forgive_an_outage(work: Work) -> None:
     tx = work.tx
     last = tx.execute(_LAST_BEAT).fetchone()[0]
     heartbeat = tx.execute(_SHORTEST_LEASE).fetchone()[0] / 3
-    if last is None or work.now < last or work.now - last > 2 * heartbeat:
+    if last is None or work.now < last or work.now - last > OUTAGE * heartbeat:
         tx.execute(_RENEW_ALL, (work.now,))
         tx.execute(_CAP, (work.now,))
 
