@@ -47,8 +47,6 @@ class Desk:
         """Moving average of the time an execution takes, in seconds (main)."""
         self.retiring = False
         """This process has run its share of tasks (main)."""
-        self.stopping = False
-        """Finish what runs and give back the rest (signal handler)."""
         self.closed = False
         """The I/O thread has ended (I/O)."""
         self.awaited = 0
@@ -63,6 +61,11 @@ class Desk:
         """Held during a turn where nothing may start meanwhile (`Features.exclusive_turns`)."""
         self._batches: SimpleQueue[list[Delivery] | None] = SimpleQueue()
         self._calls: SimpleQueue[None] = SimpleQueue()
+
+    @property
+    def stopping(self) -> bool:
+        """Finish what runs and give back the rest (supervisor)."""
+        return bool(self.slot.words[Word.STOP])
 
     # The main thread's side.
 

@@ -211,7 +211,6 @@ class PoolProcess:
     def _stop(self) -> None:
         words = self._slot.words
         words[Word.HEARD] = words[Word.STOP]
-        self._desk.stopping = True
         self._calls.put(None)
 
     # The main thread.
