@@ -8,7 +8,7 @@ later run on the same host, reads it. Because the file outlives a SIGKILL, what 
 
     header    4 KiB   magic, run id, the boot time at which the last good heartbeat was sent, and
                       the location of the broker that knows the run
-    slot 0    68 KiB  words (8 bytes each), the running task's texts, a ring of decided outcomes
+    slot 0    132 KiB words (8 bytes each), the running task's texts, a ring of decided outcomes
     slot 1    …
 
 The lane word is ``lease * 2 | ended``. Leases are handed out, marked and started in order, so a
@@ -38,7 +38,8 @@ TEXT_OFFSET: Final = 256
 TEXT_BYTES: Final = 4096 - TEXT_OFFSET
 RING_OFFSET: Final = 4096
 RING_SIZE: Final = 64
-ENTRY_BYTES: Final = 1024
+ENTRY_BYTES: Final = 2048
+"""A retry, which carries its next message, takes 1.2 KiB and more."""
 OUTCOME_BYTES: Final = ENTRY_BYTES - 16
 SLOT_BYTES: Final = RING_OFFSET + RING_SIZE * ENTRY_BYTES
 NANOSECONDS: Final = 1_000_000_000
@@ -80,9 +81,9 @@ class Word(IntEnum):
     """Length of the running task's texts."""
     FETCHING = 15
     """1 while a turn is under way that may bring more leases."""
-
     HEARD = 16
     """What of STOP the process has heard."""
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
