@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
 from tests.worker.ledger import pytest_sessionfinish, pytest_terminal_summary
 from tests.worker.living import Place
 

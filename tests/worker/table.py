@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 from tests.worker.harness import Worker, board, until
 from tests.worker.ledger import count_kills
 from tests.worker.living import Place
+
 from umbel import AsyncResult
 from umbel.ports import DeadLetter
+from umbel.worker.scoreboard import Word
 
 MODES = ("early", "late", "reject")
 CALLED = ("task_prerun", "before_start")
@@ -86,8 +89,12 @@ def died(
 class Table(Place):
     """A place with `table_app`."""
 
-    def start(self, *options: str, **env: str) -> Worker:
-        return self.worker(*options, app="table_app", env=env)
+    def __init__(self, folder: Path, lease: float) -> None:
+        super().__init__(folder, lease)
+        self._heard: dict[str, int] = {}
+
+    def start(self, *options: str, ready: bool = True, **env: str) -> Worker:
+        return self.worker(*options, app="table_app", env=env, ready=ready)
 
     def call(self, task: str, *args: object, **options: Any) -> str:
         """The id of a message."""
@@ -143,6 +150,7 @@ class Table(Place):
             lambda: len(self.heard(task_id)) >= len(cell.heard),
             what=f"heard {self.heard(task_id)} of {cell.heard}; {self.logs()}",
         )
+        self._heard[task_id] = len(cell.heard)
         if "task_retry" not in cell.heard:
             assert self.heard(task_id) == cell.heard
             return
@@ -151,6 +159,11 @@ class Table(Place):
             rest = iter(cell.heard)
             own = [note.what for note in self.notes(tag=task_id) if note.pid == pid]
             assert all(what in rest for what in own), (own, cell.heard)
+
+    def nothing_more_is_heard(self) -> None:
+        """To be asked at the end: no task was heard of again after its check."""
+        later = {each: self.heard(each)[count:] for each, count in self._heard.items()}
+        assert not any(later.values()), later
 
     def pool_kills(self, task_id: str) -> int:
         """How many pool processes were ended by SIGKILL while they ran this task, by the wait
@@ -171,7 +184,7 @@ class Table(Place):
         Path(self.info(worker)["board"]).unlink()
 
     @contextmanager
-    def locked(self):  # type: ignore[no-untyped-def]
+    def locked(self) -> Iterator[None]:
         """Nobody else writes to the broker's file meanwhile."""
         connection = sqlite3.connect(self.file, timeout=10, isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
@@ -181,14 +194,18 @@ class Table(Place):
             connection.execute("ROLLBACK")
             connection.close()
 
-    def all_decided(self, worker_board: Path) -> list[int]:
-        """Pool processes, once whatever they have started is decided and on the scoreboard."""
+    def all_decided(self, worker_board: Path, *, ended: bool) -> list[int]:
+        """Pool processes, once whatever they have started is decided and on the scoreboard.
+
+        `ended`: and it has been announced, so that it counts as ended.
+        """
         with board(worker_board) as scoreboard:
-            slots = [slot for slot in scoreboard.slots if slot.number and slot.words[2]]
+            slots = [slot for slot in scoreboard.slots if slot.number and slot.words[Word.LANE]]
 
             def look() -> bool:
                 return all(
-                    not slot.running_lease() and slot.words[2] >> 1 in dict(slot.decided())
+                    slot.words[Word.LANE] >> 1 in dict(slot.decided())
+                    and (not ended or not slot.running_lease())
                     for slot in slots
                 )
 

@@ -1,7 +1,7 @@
 """Tasks that end in every way, each in the three modes, and a journal of all that is heard.
 
-A line is ``what task-id pid monotonic-seconds``; `what` is ``run:RETRIES:REDELIVERIES:REDELIVERED``,
-``kill``, a handler or a signal with what tells its calls apart.
+A line is ``what task-id pid monotonic-seconds``; `what` is ``kill``,
+``run:RETRIES:REDELIVERIES:REDELIVERED``, or a handler or signal with what tells its calls apart.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ def in_every_mode(**options: Any) -> Callable[[Callable[..., object]], Callable[
             note("run:{}:{}:{}".format(*counts), self.request.id)
             return fun(self, *args)
 
+        task: Any = app.task
         for mode, mode_options in MODES.items():
             named = {"name": f"{fun.__name__}.{mode}", "bind": True, "typing": False}
-            app.task(**{**named, **HANDLERS, **options, **mode_options})(run)
+            task(**{**named, **HANDLERS, **options, **mode_options})(run)
         return fun
 
     return register

@@ -5,7 +5,6 @@ What lives through its end shares one worker; what dies with a whole worker has 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.worker.harness import Worker, until
-from tests.worker.ledger import count_kills
+from tests.worker.harness import until
 from tests.worker.table import (
     MODES,
     SUCCESS,
@@ -29,8 +26,11 @@ from tests.worker.table import (
     retry,
     run,
 )
+
 from umbel import AsyncResult
-from umbel.message import Message, Posting
+from umbel.message import Message, Posting, Unreadable
+from umbel.ports import Delayed
+from umbel.why import Case
 
 SHORT_LEASE = 1.5
 FINISHED = "finished: SUCCESS at "
@@ -51,6 +51,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
         board = place.info(worker)["board"]
         assert worker.stop() == 0
         assert not os.path.exists(board)
+        place.nothing_more_is_heard()
     finally:
         place.close()
 
@@ -61,6 +62,7 @@ def places(tmp_path: Path) -> Iterator[Table]:
     place = Table(tmp_path, SHORT_LEASE)
     try:
         yield place
+        place.nothing_more_is_heard()
     finally:
         place.close()
 
@@ -84,6 +86,13 @@ LEFT = died(
     (*run(), "task_failure:WorkerLostError"),
 )
 TIMED_OUT = died("TimeLimitExceeded", LIMIT, (*run(), *killed("TimeLimitExceeded")), kills=1)
+TIMED_OUT_AGAIN = died(
+    "TimeLimitExceeded",
+    LIMIT,
+    (*run(), *run(0, 1, redelivered=True), *killed("TimeLimitExceeded")),
+    counted=1,
+    kills=2,
+)
 RETRIED_AFTER_DEATH = died(
     "WorkerLostError",
     LOST_9,
@@ -190,19 +199,7 @@ ALIVE: dict[str, tuple[str, tuple[object, ...], Cells]] = {
     "hard limit, not acks_on_timeout": (
         "meets_hard_limit_again",
         (),
-        (
-            TIMED_OUT,
-            *(
-                died(
-                    "TimeLimitExceeded",
-                    LIMIT,
-                    (*run(), *run(0, 1, redelivered=True), *killed("TimeLimitExceeded")),
-                    counted=1,
-                    kills=2,
-                )
-                for _ in ("late", "reject")
-            ),
-        ),
+        (TIMED_OUT, TIMED_OUT_AGAIN, TIMED_OUT_AGAIN),
     ),
     "unroutable: no such queue, and none is made": (
         "retries_to_no_exchange",
@@ -303,3 +300,173 @@ def test_an_end_that_the_worker_survives(table: Table, name: str, mode: str) -> 
         assert re.search(cells[0].why, str(table.app.why(task_id)))
         return
     table.check(cells[MODES.index(mode)], task_id, f"{name} / {mode}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_retry_that_is_due_later_waits_with_its_state(table: Table, mode: str) -> None:
+    task_id = table.call(f"retries.{mode}", 3600)
+    until(lambda: AsyncResult[Any](task_id, table.app).state == "RETRY", what=table.logs())
+    table.hear(Cell("RETRY", (*run(), *retry("ValueError")), ""), task_id)
+    (place,) = table.broker.find(task_id)
+    assert isinstance(place, Delayed)
+    assert repr(AsyncResult[Any](task_id, table.app).result) == "ValueError('once')"
+    why = str(table.app.why(task_id))
+    assert re.fullmatch(
+        r"delayed until .* in queue 'celery', to be tried again after ValueError\('once'\)", why
+    )
+
+
+REVOKED = ("TaskRevokedError", "revoked")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_expired_before_start(table: Table, mode: str) -> None:
+    task_id = table.call(f"returns.{mode}", countdown=0.1, expires=0.05)
+    cell = Cell(
+        "REVOKED",
+        ("task_revoked:False:None:True",),
+        "^expired at .*; it was not started$",
+        ("TaskRevokedError", "expired"),
+    )
+    table.check(cell, task_id, f"expired / {mode}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("when", ["delayed", "not yet sent"])
+def test_revoked_before_start(table: Table, mode: str, when: str) -> None:
+    if when == "delayed":
+        task_id = table.call(f"returns.{mode}", countdown=3600)
+        table.app.revoke([task_id])
+    else:
+        task_id = f"revoked-ahead-{mode}"
+        table.app.revoke([task_id])
+        assert re.match("revoked; the broker has no message", str(table.app.why(task_id)))
+        table.call(f"returns.{mode}", task_id=task_id)
+    cell = Cell("REVOKED", ("task_revoked:False:None:False",), "^revoked at ", REVOKED)
+    table.check(cell, task_id, f"revoked before start / {mode}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
+def test_terminated(table: Table, mode: str, name: str) -> None:
+    task_id = table.call(f"waits.{mode}", "never")
+    table.running(task_id)
+    assert re.match("running in worker umbel@", str(table.app.why(task_id)))
+    table.app.revoke([task_id], terminate=True, signal=name)
+    cell = Cell(
+        "REVOKED",
+        (*run(), f"task_revoked:True:{int(signal.Signals[name])}:False"),
+        "^terminated at ",
+        ("TaskRevokedError", "terminated"),
+        kills=int(name == "SIGKILL"),
+    )
+    table.check(cell, task_id, f"terminated by {name} / {mode}")
+
+
+def test_a_task_that_nobody_knows_ends_after_its_wait(table: Table) -> None:
+    task_id = table.call("nobody.knows.this", 1)
+    until(lambda: table.app.why(task_id).case is Case.UNKNOWN_TASK, what=table.logs())
+    assert table.heard(task_id) == ()
+    cell = died("NotRegistered", "no task named", ("task_unknown:nobody.knows.this",))
+    table.check(cell, task_id, "unknown task name")
+
+
+@pytest.mark.parametrize("countdown", [None, 3600])
+def test_revoked_or_expired_comes_before_unknown(table: Table, countdown: float | None) -> None:
+    task_id = f"unknown-revoked-{countdown}"
+    table.app.revoke([task_id])
+    table.call("nobody.knows.this", task_id=task_id, countdown=countdown)
+    if countdown:
+        assert table.app.why(task_id).case is Case.REVOKED
+        table.app.revoke([task_id])
+    cell = Cell("REVOKED", ("task_revoked:False:None:False",), "^revoked at ", REVOKED)
+    table.check(cell, task_id, "revoked, unknown task name")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_task_waits_for_a_worker_that_knows_it(places: Table, mode: str) -> None:
+    task_id = places.call(f"known_later.{mode}", queue="foreign")
+    ignorant = places.start("-c", "1", "-Q", "foreign")
+    until(lambda: places.app.why(task_id).case is Case.UNKNOWN_TASK, what=places.logs())
+    assert ignorant.stop() == 0
+    places.start("-c", "1", "-Q", "foreign", TABLE_KNOWS_MORE="1")
+    places.check(RETURNED, task_id, f"unknown task name, known in time / {mode}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_retry_to_a_queue_that_may_not_be_made(places: Table, mode: str) -> None:
+    places.start("-c", "1", UMBEL_TASK_CREATE_MISSING_QUEUES="false")
+    task_id = places.call(f"retries_to_no_queue.{mode}")
+    cell = died("QueueNotFound", "queue 'nowhere'", (*run(), *failure("QueueNotFound")))
+    places.check(cell, task_id, f"retry to a queue that may not be made / {mode}")
+
+
+# Unreadable messages: no state, a dead letter with the reason, and task_rejected.
+
+
+def test_a_blob_that_is_no_message(table: Table) -> None:
+    task_id = table.call("returns.early", countdown=0.3)
+    with sqlite3.connect(table.file, timeout=10) as broker:
+        found = broker.execute(
+            "UPDATE message SET blob = ? WHERE id = ?", (b"garbage " + task_id.encode(), task_id)
+        )
+        assert found.rowcount == 1
+    broker.close()
+    (letter,) = table.settled(task_id)
+    assert isinstance(letter.message, Unreadable)
+    assert letter.message.raw == b"garbage " + task_id.encode()
+    assert letter.error == "InvalidTaskError"
+    assert re.search("not a message envelope", letter.reason)
+    assert table.heard(f"garbage_{task_id}") == ("task_rejected:InvalidTaskError",)
+    assert AsyncResult[Any](task_id, table.app).state == "PENDING"
+    assert re.search("dead since .*not a message", str(table.app.why(task_id)))
+
+
+UNREADABLE: dict[str, tuple[dict[str, object], str, str]] = {
+    "content type": (
+        {"content_type": "application/x-python-serialize"},
+        "DecodeError|InvalidTaskError",
+        "application/x-python-serialize",
+    ),
+    "encoding": ({"content_encoding": "rot13"}, "DecodeError|InvalidTaskError", "rot13"),
+    "body that is no JSON": ({"body": b"{"}, "DecodeError", "."),
+    "body of another shape": ({"body": b'{"args": []}'}, "DecodeError", "positional arguments"),
+    "protocol 1": (
+        {"headers": {}, "body": b'{"task": "returns.early", "id": "1", "args": []}'},
+        "InvalidTaskError",
+        "no header 'task'.*protocol 2",
+    ),
+    "header of another type": ({"retries": "many"}, "InvalidTaskError", "retries"),
+    "eta that is no time": ({"expires": "tomorrow"}, "InvalidTaskError", "'expires'.*ISO-8601"),
+    "compressed": ({"compression": "zlib"}, "InvalidTaskError", "compressed"),
+    "chain": (
+        {"body": b'[[], {}, {"callbacks": null, "errbacks": null, "chain": [{}], "chord": null}]'},
+        "InvalidTaskError",
+        "carries 'chain'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_an_unreadable_message(table: Table, what: str) -> None:
+    changes, error, reason = UNREADABLE[what]
+    fields = ("body", "content_type", "content_encoding", "headers")
+    task_id = "" if what == "protocol 1" else f"unreadable {what}".replace(" ", "-")
+    headers = {"task": "returns.early", "id": task_id, "lang": "py"}
+    envelope: dict[str, Any] = {
+        "body": b"[[], {}, {}]",
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "headers": headers | {key: value for key, value in changes.items() if key not in fields},
+        "properties": {},
+    }
+    envelope |= {key: value for key, value in changes.items() if key in fields}
+    table.broker.publish([Posting(Message(**envelope), "celery")])
+    until(lambda: table.broker.dead_find(task_id), what=f"the dead letter; {table.logs()}")
+    (letter,) = table.settled(task_id)
+    assert re.fullmatch(error, letter.error)
+    assert re.search(reason, letter.reason), letter.reason
+    assert table.heard(task_id or "no-id") == (f"task_rejected:{letter.error}",)
+    if task_id:
+        assert AsyncResult[Any](task_id, table.app).state == "PENDING"
+        assert re.search("dead since .*", str(table.app.why(task_id)))
