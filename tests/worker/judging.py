@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -92,6 +92,26 @@ class Story:
                 if "start" in self.events[index:]:
                     yield f"run again although its outcome was decided before {event!r}"
 
+    def faults_of_retries(self, retries: int) -> list[str]:
+        """Of a late task with reject_on_worker_lost that retries so often, whatever happens."""
+        found = []
+        if (self.state, self.letters) != (SUCCESS, []):
+            found.append(f"ended in {self.state!r} with dead letters {self.letters}")
+        if self.events.count("end") < retries + 1:
+            found.append("a retry wasn't run")
+        return found
+
+    def faults_of_large_outcomes(self) -> list[str]:
+        """Of an early task that has ended only once its outcome is settled."""
+        found = []
+        if self.letters != (["WorkerLostError"] if self.state == FAILURE else []):
+            found.append(f"{self.state} with dead letters {self.letters}")
+        if self.state not in (SUCCESS, FAILURE) or self.starts > 1:
+            found.append(f"{self.state} after {self.starts} starts")
+        if self.state != SUCCESS and Point.AFTER_TURN in self.events and "end" in self.events:
+            found.append(f"{self.state} although SUCCESS was settled")
+        return found
+
     def _burier_killed(self) -> bool:
         """Whether whoever buried it died after the outcome was decided, before the signals."""
         return self._last(Point.DECIDED, "start", "end") == Point.DECIDED
@@ -123,7 +143,12 @@ def stories(log: Path, modes: dict[str, str]) -> dict[str, Story]:
     return told
 
 
-def judge(app: Umbel, log: Path, modes: dict[str, str]) -> dict[str, Story]:
+def judge(
+    app: Umbel,
+    log: Path,
+    modes: dict[str, str],
+    faults_of: Callable[[Story], list[str]] = Story.faults,
+) -> dict[str, Story]:
     """The stories with their ends; fails where one of them must not be."""
     told = stories(log, modes)
     store = app.store
@@ -133,7 +158,7 @@ def judge(app: Umbel, log: Path, modes: dict[str, str]) -> dict[str, Story]:
         story.state = "" if result is None else result.state
     for letter in app.broker.dead():
         told[letter.id].letters.append(letter.error)
-    wrong = [(story, faults) for story in told.values() if (faults := story.faults())]
+    wrong = [(story, faults) for story in told.values() if (faults := faults_of(story))]
     assert not wrong, "\n".join(f"{faults}: {story}" for story, faults in wrong[:10])
     return told
 

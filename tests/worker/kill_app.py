@@ -61,9 +61,20 @@ def late_reject(self: Task[..., int], seconds: float = 0.0) -> int:
     return body(self.request, seconds)
 
 
-@app.task(name="hard", bind=True, time_limit=0.5)
-def hard(self: Task[..., int], seconds: float = 0.0) -> int:
-    return body(self.request, seconds)
+@app.task(name="again", bind=True, acks_late=True, reject_on_worker_lost=True)
+def again(self: Task[..., int], times: int) -> int:
+    """Ask for `times` retries, at once."""
+    value = body(self.request, 0.0)
+    if self.request.retries < times:
+        raise self.retry(countdown=0)
+    return value
+
+
+@app.task(name="large", bind=True)
+def large(self: Task[..., str], size: int) -> str:
+    """An outcome that has no room on the scoreboard."""
+    body(self.request, 0.0)
+    return "x" * size
 
 
 @app.task(name="quick", bind=True)

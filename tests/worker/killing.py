@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,15 @@ class Scene:
         with self.app.batch():
             return {self.send(mode, next(durations)): mode for _ in range(EACH) for mode in MODES}
 
+    def send_with_consequences(self) -> dict[str, str]:
+        """`EACH` tasks with two retries, and as many with large results; modes by id."""
+        with self.app.batch():
+            modes = {}
+            for _ in range(EACH):
+                modes[self.send("again", 2)] = "again"
+                modes[self.send("large", 5000)] = "large"
+            return modes
+
     def worker(self, *kills: dict[str, object], options: tuple[str, ...] = ("-c", "2")) -> Worker:
         env = {**self.env, "UMBEL_TEST_KILLS": json.dumps(kills)}
         return Worker(self.url, *options, app="kill_app", env=env)
@@ -62,11 +72,11 @@ class Scene:
         broker = self.app.broker
         return f"{broker.queues()}, runs {[record.run for record in broker.runs()]}"
 
-    def work_off(self, *kills: dict[str, object]) -> None:
+    def work_off(self, *kills: dict[str, object], options: tuple[str, ...] = ("-c", "2")) -> None:
         """Start workers until all has ended, then stop the last one warm."""
         deadline = time.monotonic() + LIMIT
         while True:
-            with self.worker(*kills) as worker:
+            with self.worker(*kills, options=options) as worker:
                 while worker.process.poll() is None:
                     if self.ended() and " ready." in worker.text:
                         worker.stop()
@@ -77,9 +87,13 @@ class Scene:
                     assert not late, f"{self.where()}\n{worker.text}"
                     time.sleep(0.02)
 
-    def check(self, modes: dict[str, str]) -> dict[str, Story]:
+    def check(
+        self,
+        modes: dict[str, str],
+        faults_of: Callable[[Story], list[str]] = Story.faults,
+    ) -> dict[str, Story]:
         """Everything is in one of its allowed places, and nothing else is left; the stories."""
-        told = judge(self.app, self.log, modes)
+        told = judge(self.app, self.log, modes, faults_of)
         left = leftovers(self.file)
         assert not left, left
         return told

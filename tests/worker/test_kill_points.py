@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.capture import CaptureManager
-from tests.worker.judging import IN_MAIN_THREAD, tally
+from tests.worker.judging import IN_MAIN_THREAD, Story, tally
 from tests.worker.killing import Scene
 
 from umbel.states import FAILURE
@@ -95,6 +95,36 @@ def test_kill_where_results_are_stored_elsewhere(
         kill_everywhere(scene, point, target, 3)
     finally:
         scene.app.close()
+
+
+@pytest.mark.parametrize("target", Target)
+@pytest.mark.parametrize(
+    "point",
+    [Point.RETURNED, Point.DECIDED, Point.BEFORE_TURN, Point.IN_TURN, Point.AFTER_TURN],
+)
+def test_kill_where_retries_and_large_outcomes_are_settled(
+    scene: Scene, point: Point, target: Target
+) -> None:
+    """A retry is one step, however often: no task gets lost on the way, and none becomes two."""
+    modes = scene.send_with_consequences()
+    scene.work_off({"point": point, "target": target, "every": 20, "most": MOST[target]})
+
+    def faults_of(story: Story) -> list[str]:
+        large = story.mode == "large"
+        return story.faults_of_large_outcomes() if large else story.faults_of_retries(2)
+
+    told = scene.check(modes, faults_of)
+    received = tally(kills_in(scene.log))
+    _received.update(received)
+    kills = received[point, target]
+    assert kills > 0, "no kill has reached this point"
+    retried = [story for story in told.values() if story.mode == "again"]
+    repeated = sum(story.starts - 3 for story in retried)
+    lost = sum(story.state == FAILURE for story in told.values())
+    at_once = 1 if target is Target.PROCESS else 2
+    assert repeated + lost <= at_once * kills, (repeated, lost, kills)
+    if point is Point.DECIDED and target is Target.PROCESS:
+        assert repeated == 0, retried
 
 
 # Whoever acts for a dead, slow or leaving process can die at it too.

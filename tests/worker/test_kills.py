@@ -41,6 +41,19 @@ def children_of(pid: int) -> list[int]:
         return []
 
 
+def test_kills_of_a_solo_worker(scene: Scene) -> None:
+    """Supervisor and pool in one process: there is no other death."""
+    modes = scene.send_all(0.002)
+    for _ in range(5):
+        with scene.worker(options=("-P", "solo")) as worker:
+            until(has_said(worker, " ready."), PATIENT)
+            time.sleep(random.uniform(0.0, 0.2))  # the moment is the test
+            worker.kill()
+    scene.work_off(options=("-P", "solo"))
+    told = scene.check(modes)
+    assert sum(story.state == FAILURE for story in told.values()) <= 5
+
+
 def strike(worker: Worker, what: str) -> int:
     """SIGKILL to one process of a worker; how many there were."""
     if what == "supervisor":
@@ -100,7 +113,7 @@ def test_tasks_of_a_batch_that_were_done_before_a_hard_limit_are_not_run_again(
         limited = []
         for _ in range(3):
             done += [scene.send("late+reject") for _ in range(2)]
-            limited.append(scene.send("hard", -30.0))
+            limited.append(scene.send("early", -30.0, time_limit=0.5))
     with scene.worker(options=("-c", "1")) as worker:
         until(scene.ended, PATIENT, scene.where())
         assert worker.stop() == 0, worker.text
@@ -158,12 +171,12 @@ def test_a_dead_worker_is_inherited_at_once_on_its_host(scene: Scene, heir_lives
     with ExitStack() as stack:
         dying = stack.enter_context(scene.worker())
         until(lambda: scene.log.read_text().count("start") == 2, PATIENT)
+        heir = None
         if heir_lives:
             heir = stack.enter_context(scene.worker())
             heir.pool(scene.app.broker)
         dying.kill()
-        if not heir_lives:
-            heir = stack.enter_context(scene.worker())
+        heir = heir or stack.enter_context(scene.worker())
         until(lambda: scene.log.read_text().count("start") == 3, PATIENT)
         until(lambda: "failed" in scene.log.read_text(), PATIENT)
         until(scene.ended, PATIENT, scene.where())

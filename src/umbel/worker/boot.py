@@ -59,13 +59,7 @@ def run_worker(app: Umbel, options: WorkerOptions) -> int:
     signals.worker_init.send(worker)
     signals.celeryd_after_setup.send(worker.hostname, instance=worker, conf=app.conf)
     setup = _make_setup(worker)
-    try:
-        if worker.pool == "solo":
-            return _run_solo(worker, setup)
-        return _run_prefork(worker, setup)
-    except BaseException:
-        setup.board.path.unlink(missing_ok=True)
-        raise
+    return _run_solo(worker, setup) if worker.pool == "solo" else _run_prefork(worker, setup)
 
 
 def _run_prefork(worker: Worker, setup: Setup) -> int:
@@ -73,13 +67,7 @@ def _run_prefork(worker: Worker, setup: Setup) -> int:
         name_process(f"ForkPoolWorker-{order.number}")
         return run_pool_process(setup, order)
 
-    server = ForkServer.start(body)
-    try:
-        supervisor = _start(worker, setup, server)
-    except BaseException:
-        server.kill()
-        raise
-    return supervisor.loop()
+    return _start(worker, setup, ForkServer.start(body)).loop()
 
 
 def _run_solo(worker: Worker, setup: Setup) -> int:
@@ -92,12 +80,18 @@ def _run_solo(worker: Worker, setup: Setup) -> int:
 
 
 def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Supervisor:
-    if worker.options.purge:
-        worker.app.broker.declare(worker.queues)
-        worker.app.broker.purge(worker.queues)
-    supervisor = Supervisor(setup, server, worker)
-    supervisor.take_signals()
-    supervisor.start()
+    try:
+        if worker.options.purge:
+            worker.app.broker.declare(worker.queues)
+            worker.app.broker.purge(worker.queues)
+        supervisor = Supervisor(setup, server, worker)
+        supervisor.take_signals()
+        supervisor.start()
+    except BaseException:
+        if server is not None:
+            server.kill()
+        setup.board.path.unlink(missing_ok=True)  # later it must stay: it may hold outcomes
+        raise
     say_hello(worker.hostname, worker.app.connections.broker_url, worker.queues, setup.concurrency)
     return supervisor
 
