@@ -277,7 +277,7 @@ def unix_seconds(instant: datetime, zone: tzinfo) -> float:
 def _headers(message: Message) -> Headers:
     try:
         return msgspec.convert(message.headers, Headers)
-    except (msgspec.ValidationError, OverflowError, RecursionError) as error:
+    except (msgspec.ValidationError, UnicodeError, OverflowError, RecursionError) as error:
         if "task" not in message.headers:
             raise InvalidTaskError(
                 "the message has no header 'task'; expected a task message of protocol 2"

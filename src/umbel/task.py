@@ -396,9 +396,20 @@ class Task(Generic[P, R_co]):
 
 def checked_id(task_id: object) -> str:
     """`task_id`, if it can be one. Raises `TypeError`."""
-    if isinstance(task_id, str) and task_id:
+    if isinstance(task_id, str) and task_id and (task_id.isascii() or _is_unicode(task_id)):
         return task_id
-    raise TypeError(f"task_id is {task_id!r:.80}; expected a text that isn't empty: str(value)")
+    raise TypeError(
+        f"task_id is {task_id!r:.80}; expected a text that isn't empty, in Unicode: str(value)"
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether there is no half of a surrogate pair in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def positional_arguments(args: object, name: str) -> Args:

@@ -50,7 +50,7 @@ def _handler(logfile: str | None) -> logging.Handler:
     if not logfile:
         return logging.StreamHandler()
     try:
-        return logging.FileHandler(logfile)
+        return logging.FileHandler(logfile, errors="backslashreplace")
     except OSError as error:
         raise ImproperlyConfigured(
             f"--logfile {logfile} can't be written: {error.strerror}; name a file in a folder "

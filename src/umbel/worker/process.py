@@ -24,7 +24,7 @@ from umbel import signals
 from umbel.app import Umbel
 from umbel.clock import boot_time
 from umbel.exceptions import OperationalError, RunLost, Unroutable, WorkerTerminate
-from umbel.message import Delivery
+from umbel.message import Delivery, Settlement
 from umbel.outcome import End
 from umbel.ports import Broker
 from umbel.worker.announce import announce
@@ -33,6 +33,7 @@ from umbel.worker.desk import Desk, Refused
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
 from umbel.worker.executor import Executor, patiently
 from umbel.worker.forkserver import Order
+from umbel.worker.offspring import disown
 from umbel.worker.options import ExitCode
 from umbel.worker.scoreboard import Scoreboard, Word
 from umbel.worker.settler import Decided, Settler
@@ -93,6 +94,7 @@ class PoolProcess:
         """Work until told to stop; the exit code."""
         setup = self._setup
         self._slot.words[Word.PID] = os.getpid()
+        disown(setup.board.close)
         sys.setswitchinterval(SWITCH_INTERVAL)
         signal.signal(signal.SIGUSR1, self._look_at_the_slot)
         signals.worker_process_init.send(setup.hostname)
@@ -256,7 +258,7 @@ class PoolProcess:
     def _close(self, decided: Decided) -> None:
         """Keep the outcome where a death can't take it, announce it, hand it in."""
         lease = decided.settlement.lease
-        kept = self._slot.decide(lease, pack_settlement(decided.settlement))
+        kept = self._keep(decided.settlement)
         if kept and not decided.settlement.follow_ups and self._is_known_to_live():
             announce(decided)
             self._slot.end(lease)
@@ -274,10 +276,19 @@ class PoolProcess:
         self._hand_in(decided)
         while (refused := desk.answers.get()) is not None:
             decided = self._unroutable(refused)
-            desk.kept = self._slot.decide(lease, pack_settlement(decided.settlement))
+            desk.kept = self._keep(decided.settlement)
             self._hand_in(decided)
         desk.kept, desk.awaited = False, 0
         return decided
+
+    def _keep(self, settlement: Settlement) -> bool:
+        """Write a decided outcome to the scoreboard; False where it has no room there, or where a
+        header that it carries on (half a surrogate pair, a huge number) can't be written."""
+        try:
+            packed = pack_settlement(settlement)
+        except (UnicodeError, OverflowError):
+            return False
+        return self._slot.decide(settlement.lease, packed)
 
     def _hand_in(self, decided: Decided) -> None:
         self._desk.hand_in(decided.settlement)

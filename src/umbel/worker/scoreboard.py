@@ -32,6 +32,8 @@ from pathlib import Path
 from struct import pack_into, unpack_from
 from typing import Final
 
+from umbel.exceptions import ImproperlyConfigured
+
 MAGIC: Final = b"UMBEL01\n"
 HEADER_BYTES: Final = 4096
 TEXT_OFFSET: Final = 256
@@ -211,12 +213,21 @@ class Scoreboard:
     def create(cls, run: str, slots: int, location: str, folder: Path | None = None) -> Scoreboard:
         """A new board, locked for as long as a process of this run lives.
 
-        `location` is that of the run's broker.
+        `location` is that of the run's broker. Raises `ImproperlyConfigured` without room for it.
         """
         path = (folder or default_folder()) / f"umbel-{run}.board"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # `dead_boards` may just be looking at it
-        os.ftruncate(descriptor, HEADER_BYTES + slots * SLOT_BYTES)
+        size = HEADER_BYTES + slots * SLOT_BYTES
+        try:
+            _reserve(descriptor, size)
+        except OSError as error:
+            path.unlink()
+            os.close(descriptor)
+            raise ImproperlyConfigured(
+                f"the scoreboard {path} can't get its {size} bytes: {error.strerror}; make room "
+                f"in {path.parent}, or start fewer processes (-c)"
+            ) from error
         head = MAGIC + run.encode().ljust(_RUN_ID.stop - _RUN_ID.start, b"\0")
         os.pwrite(descriptor, head, 0)
         os.pwrite(descriptor, _head_of(location), _LOCATION.start)
@@ -294,6 +305,14 @@ def dead_boards(location: str, folder: Path | None = None) -> Iterator[Scoreboar
 def _head_of(location: str) -> bytes:
     """A location, cut where it wouldn't fit."""
     return location.encode()[: HEADER_BYTES - _LOCATION.start]
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Make the file that large now: a write to memory without room behind it would be SIGBUS."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
 
 
 def default_folder() -> Path:

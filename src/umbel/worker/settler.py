@@ -205,4 +205,6 @@ def _sentence(ended: Ended) -> str:
         text = str(error.reason if isinstance(error, Reject) else error)
     except Exception:  # the class is the user's
         text = ""
-    return f"{type(error).__name__}: {text or safe_repr(error)}"[:500]
+    sentence = f"{type(error).__name__}: {text or safe_repr(error)}"[:500]
+    # A file name that isn't UTF-8, for one, is text with half surrogate pairs, which none can keep.
+    return sentence.encode("utf-8", "backslashreplace").decode()

@@ -196,16 +196,12 @@ class Database:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Settings of the connection; tables, where the file is new."""
         connection.set_trace_callback(self._trace)
+        version = self._check_version(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         for pragma in _PRAGMAS:
             connection.execute(pragma)
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise self._unavailable(errors.newer(self.path, version, SCHEMA_VERSION))
         if version < SCHEMA_VERSION:
-            if version == 0 and connection.execute(_HAS_OTHER_TABLES).fetchone():
-                raise self._unavailable(errors.foreign(self.path))
             connection.executescript(
                 f"BEGIN IMMEDIATE; {_SCHEMA}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
@@ -215,6 +211,19 @@ class Database:
                 "INSERT OR IGNORE INTO queue (name) VALUES (?)", [(q,) for q in self.declared]
             )
             connection.execute("COMMIT")
+
+    def _check_version(self, connection: sqlite3.Connection) -> int:
+        """The format of the file, 0 for a new one. One view of the file, in which nothing of
+        another program's is changed, and another process that creates the tables isn't one."""
+        connection.execute("BEGIN")
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        foreign = version == 0 and connection.execute(_HAS_OTHER_TABLES).fetchone() is not None
+        connection.execute("ROLLBACK")
+        if foreign:
+            raise self._unavailable(errors.foreign(self.path))
+        if version > SCHEMA_VERSION:
+            raise self._unavailable(errors.newer(self.path, version, SCHEMA_VERSION))
+        return version
 
     def _bound_wal(self, connection: sqlite3.Connection) -> None:
         """Bring what the log file has gathered into the database, and start it anew.
