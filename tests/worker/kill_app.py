@@ -77,6 +77,16 @@ def large(self: Task[..., str], size: int) -> str:
     return "x" * size
 
 
+@app.task(name="orphan", bind=True)
+def orphan(self: Task[..., int], seconds: float) -> int:
+    """Leave a fork of this process behind, as `multiprocessing` would in a death."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(seconds)
+        os._exit(0)
+    return pid
+
+
 @app.task(name="quick", bind=True)
 def quick(self: Task[..., None]) -> None:
     """Only the end is written down, and that it was announced (`told`)."""

@@ -163,6 +163,27 @@ def test_killed_fork_servers_cost_only_what_was_running(scene: Scene) -> None:
     assert sum(story.state == FAILURE for story in told.values()) <= 2 * 3
 
 
+@pytest.mark.parametrize("what", ["fork server", "supervisor"])
+def test_what_a_task_has_forked_holds_up_nothing(scene: Scene, what: str) -> None:
+    """Though it has inherited whatever its process had open."""
+    scene.env["UMBEL_WORKER_LEASE_TIME"] = "600"
+    with scene.worker(options=("-c", "1")) as worker:
+        pid = int(scene.app.AsyncResult(scene.send("orphan", 100.0)).get(timeout=PATIENT))
+        try:
+            modes = {scene.send("late+reject", 2.0): "late+reject", scene.send("early"): "early"}
+            until(lambda: "start" in scene.log.read_text(), PATIENT)
+            strike(worker, what)
+            if what == "supervisor":
+                scene.work_off()
+            else:
+                until(scene.ended, PATIENT, scene.where())
+            worker.stop()
+        finally:
+            os.kill(pid, signal.SIGKILL)
+    told = scene.check(modes)
+    assert {story.mode: story.starts for story in told.values()} == {"early": 1, "late+reject": 2}
+
+
 @pytest.mark.parametrize("heir_lives", [True, False])
 def test_a_dead_worker_is_inherited_at_once_on_its_host(scene: Scene, heir_lives: bool) -> None:
     """By a worker that lives, or by the next that starts: long before the lease has passed."""

@@ -148,6 +148,7 @@ class _Server:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             die_with_parent(parent)
+            os.register_at_fork(after_in_child=self._line.close)  # of what a task forks
             if not can_die_with_parent():
                 _watch(self._line)
             _run(lambda: self._body(order))
