@@ -18,7 +18,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from types import FrameType
+from typing import Final, NoReturn
 
 from umbel import signals
 from umbel.exceptions import OperationalError
@@ -107,6 +108,8 @@ class Supervisor:
         self._revocations: deque[Revocation] = deque()
         self._wake_read, self._wake_write = wakeup_pipe()
         self._stop: Stop | None = None
+        self._is_burying = False
+        """At the end of a cold stop."""
         self._peers: tuple[RunRecord, ...] = ()
         self._look_for_peers_at = 0.0
         self._prune_at = 0.0
@@ -118,9 +121,14 @@ class Supervisor:
     def take_signals(self) -> None:
         """Handle the signals of a shutdown; call it in the main thread."""
         for number in STOP_SIGNALS:
-            signal.signal(number, lambda *_: None)  # the wakeup descriptor tells the loop
+            signal.signal(number, self._receive)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        """The wakeup descriptor tells the loop of signals, unless that buries and looks no more."""
+        if self._is_burying and number in (signal.SIGINT, signal.SIGQUIT):
+            self._leave_at_once()
 
     # Start and end.
 
@@ -180,12 +188,19 @@ class Supervisor:
     def _end(self) -> int:
         """Bury what a cold stop left, give back, go."""
         assert self._stop is not None
-        self._undertaker.finish(LAST_JOBS)
+        self._undertaker.finish(self._soft_timeout or LAST_JOBS)
         self._control.stop()
         self._heart.stop()
         if self._server is not None:
             self._server.close()
-        if not self._undertaker.failed:
+        if self._undertaker.failed:
+            logger.error(
+                "Stopped while the broker was away: what is not settled waits on the scoreboard %s "
+                "for the next worker on this host.",
+                self._setup.board.path,
+            )
+            self._stop.exit_code = ExitCode.UNSETTLED
+        else:
             self._leave()
         signals.worker_shutdown.send(self._sender)
         return self._stop.exit_code
@@ -449,6 +464,9 @@ class Supervisor:
             stop.soft_until = None
             self._kill_all()
             return
+        self._leave_at_once()
+
+    def _leave_at_once(self) -> NoReturn:
         logger.critical("Ending at once.")
         if self._server is not None:
             self._server.kill()
@@ -506,6 +524,7 @@ class Supervisor:
 
     def _bury_at_the_end(self) -> None:
         """What a cold stop set aside ends now, by one more process, if it can be done soon."""
+        self._is_burying = True
         self._undertaker.settle_down(LAST_BURIALS)
         if self._server is None or not self._undertaker.set_aside_at:
             return
