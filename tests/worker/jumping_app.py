@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from tests.worker import live_app
+
 from umbel import Umbel
 from umbel.clock import SystemClock
 
@@ -30,4 +31,4 @@ class JumpingClock(SystemClock):
 if "CLOCK" in os.environ:
     app = Umbel("jumping", clock=JumpingClock(Path(os.environ["CLOCK"])))
     for task in list(live_app.app.tasks.values()):
-        app.task(task.__wrapped__, name=task.name, acks_late=task.options.acks_late)
+        app.task(name=task.name, acks_late=task.options.acks_late)(task.__wrapped__)

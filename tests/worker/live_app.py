@@ -18,6 +18,8 @@ from umbel import Umbel, signals
 from umbel.exceptions import SoftTimeLimitExceeded
 
 app = Umbel("live")
+if "QUEUES" in os.environ:
+    app.conf.task_queues = os.environ["QUEUES"].split(",")
 POLL = 0.005
 
 
@@ -32,12 +34,19 @@ def note(what: str, tag: object = "-") -> None:
 
 
 def hold_interpreter(seconds: float) -> None:
-    """Sleep in C with the interpreter lock held: no other thread of this process runs."""
+    """Sleep in C with the interpreter lock held: no other thread of this process runs, and no
+    signal brings it back to Python before its time."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _is_open(gate: str) -> bool:
+    return os.path.exists(gate)
 
 
 def wait_for(gate: str) -> None:
-    while not os.path.exists(gate):
+    while not _is_open(gate):
         time.sleep(POLL)
 
 
@@ -105,6 +114,14 @@ def retrying(self: Any, tag: str) -> int:
     return int(self.request.retries)
 
 
+@app.task(name="retry_once", bind=True)
+def retry_once(self: Any, tag: str) -> int:
+    note("start", tag)
+    if not self.request.retries:
+        raise self.retry(countdown=0)
+    return int(self.request.retries)
+
+
 @app.task(name="stubborn")
 def stubborn(tag: str, gate: str) -> int:
     """Takes no notice of SIGTERM."""
@@ -133,7 +150,7 @@ def tracked(tag: str, gate: str) -> int:
 async def loop_gated(tag: str, gate: str) -> int:
     note("start", tag)
     try:
-        while not os.path.exists(gate):
+        while not _is_open(gate):  # noqa: ASYNC110 - the event is in another process
             await asyncio.sleep(POLL)
     except asyncio.CancelledError:
         note("cancelled", tag)
@@ -161,6 +178,34 @@ def prey(tag: str, gate: str) -> int:
         Path(gate).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return os.getpid()
+
+
+class Strange(Exception):
+    """Can't be made again from its arguments, nor can these be sent."""
+
+    def __init__(self, tag: str, thing: object) -> None:
+        super().__init__(tag, thing)
+
+
+@app.task(name="strange")
+def strange(tag: str, how: str) -> object:
+    """Gives what no message can carry."""
+    note("start", tag)
+    if how == "raise":
+        raise Strange(tag, object())
+    if how == "raise text":  # such as a file name that isn't UTF-8 gives
+        raise FileNotFoundError(f"no file \udc80{tag}")
+    return {"rows": [1, 2, object()]} if how == "object" else "x" * 5_000_000
+
+
+@signals.task_rejected.connect
+def on_rejected(message: Any = None, exc: Any = None, **_: object) -> None:
+    note("task_rejected", type(exc).__name__)
+
+
+@signals.task_unknown.connect
+def on_unknown(message: Any = None, exc: Any = None, name: str = "", **_: object) -> None:
+    note("task_unknown", name)
 
 
 @signals.task_failure.connect

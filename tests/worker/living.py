@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import uuid
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.worker.harness import HERE, Worker, until
+
 from umbel import AsyncResult, Umbel
 from umbel.clock import SYSTEM, Clock
 from umbel.connect import BrokerDriver
@@ -43,8 +45,9 @@ class Place:
         self.app = Umbel("client", broker=self.url, set_as_current=False, clock=clock)
         self.app.conf.worker_lease_time = lease
         # Else the first message says that no worker was ever here, which is so.
-        self.app.broker.enlist("nobody", None, b"{}")
-        self.app.broker.leave("nobody")
+        nobody = uuid.uuid4().hex
+        self.app.broker.enlist(nobody, None, b"{}")
+        self.app.broker.leave(nobody)
         self._workers: list[Worker] = []
 
     @property
@@ -54,7 +57,7 @@ class Place:
     def worker(
         self,
         *options: str,
-        app: str = "live_app",
+        app: str = "tests.worker.live_app",
         env: dict[str, str] | None = None,
         ready: bool = True,
     ) -> Worker:

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-
 from tests.worker.living import Place
 
 UNSET_OR_ONE = pytest.mark.parametrize("prefetch", [(), ("--prefetch-multiplier", "1")])

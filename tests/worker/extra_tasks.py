@@ -1,0 +1,15 @@
+"""A module that only `--include` brings in."""
+
+from __future__ import annotations
+
+from tests.worker.live_app import note
+
+from umbel.result import current_app
+
+app = current_app()
+
+
+@app.task(name="included")
+def included(tag: str) -> str:
+    note("start", tag)
+    return "from extra_tasks"
