@@ -18,6 +18,7 @@ from tests.worker.killing import Scene
 from umbel.states import FAILURE, SUCCESS
 
 PATIENT = 60.0
+VICTIMS = ("pool process", "pool process", "fork server", "supervisor", "SIGTERM", "SIGQUIT")
 
 
 @pytest.fixture
@@ -55,7 +56,11 @@ def test_kills_of_a_solo_worker(scene: Scene) -> None:
 
 
 def strike(worker: Worker, what: str) -> int:
-    """SIGKILL to one process of a worker; how many there were."""
+    """SIGKILL to one process of a worker, or another signal to the supervisor; how many there
+    were to be killed."""
+    if what.startswith("SIG"):
+        worker.process.send_signal(signal.Signals[what])
+        return 0
     if what == "supervisor":
         worker.kill()
         return 1
@@ -208,7 +213,7 @@ def test_a_dead_worker_is_inherited_at_once_on_its_host(scene: Scene, heir_lives
 
 
 def test_kills_of_whatever_there_is_at_whatever_moment(scene: Scene) -> None:
-    """Pool processes, fork servers and supervisors of two workers, in no order."""
+    """Pool processes, fork servers and supervisors of two workers, also while they stop."""
     modes = scene.send_all(0.0, 0.001, 0.03, 0.0, 0.005, 0.0, -0.08, 0.0, 0.0, 0.002, 0.0)
     killed: Counter[str] = Counter()
     with ExitStack() as stack:
@@ -218,7 +223,7 @@ def test_kills_of_whatever_there_is_at_whatever_moment(scene: Scene) -> None:
         for _ in range(25):
             time.sleep(random.uniform(0.0, 0.3))  # the moment is the test
             place = random.randrange(2)
-            what = random.choice(["pool process", "pool process", "fork server", "supervisor"])
+            what = random.choice(VICTIMS)
             killed[what] += strike(workers[place], what)
             if workers[place].process.poll() is not None:
                 workers[place] = stack.enter_context(scene.worker())
