@@ -265,8 +265,9 @@ class ResultStore(Protocol):
         """Delete the records, whatever their state."""
         ...
 
-    def prune(self) -> int:
-        """Delete what has expired; how many."""
+    def prune(self, keep: int | None = None) -> int:
+        """Delete what has expired and, where `keep` is given, all SUCCESSes but the newest that
+        many; how many. A store whose server lets records go by itself deletes nothing."""
         ...
 
 
@@ -406,4 +407,8 @@ class Inspector(Protocol):
 
     def dead_delete(self, task_ids: Sequence[str] | None, queue: str | None = None) -> int:
         """Delete dead letters: those ids, or (None) all of `queue` or of all queues."""
+        ...
+
+    def dead_prune(self) -> int:
+        """Drop the dead letters that are over the limits of `BrokerOptions`; how many."""
         ...

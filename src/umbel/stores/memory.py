@@ -9,7 +9,7 @@ from umbel.brokers.memory import shared
 from umbel.brokers.memory.state import expired
 from umbel.clock import SYSTEM, Clock
 from umbel.message import Result
-from umbel.states import READY_STATES
+from umbel.states import READY_STATES, SUCCESS
 
 
 class MemoryStore:
@@ -62,11 +62,15 @@ class MemoryStore:
             for task_id in task_ids:
                 self._state.results.pop(task_id, None)
 
-    def prune(self) -> int:
+    def prune(self, keep: int | None = None) -> int:
         now = self._clock.wall()
         with self._state.lock:
             results = self._state.results
             old = [task_id for task_id, result in results.items() if expired(result, now)]
             for task_id in old:
                 del results[task_id]
-            return len(old)
+            done = [task_id for task_id, result in results.items() if result.state == SUCCESS]
+            over = done[: max(0, len(done) - keep)] if keep is not None else []
+            for task_id in over:
+                del results[task_id]
+            return len(old) + len(over)

@@ -22,6 +22,13 @@ _PRUNE: Final = (
     "DELETE FROM result WHERE task_id IN"
     " (SELECT task_id FROM result WHERE expires_at <= ? ORDER BY expires_at LIMIT 1000)"
 )
+# Behind the newest that many. When a task ended stands in its record.
+_OVER: Final = (
+    "DELETE FROM result WHERE task_id IN (SELECT task_id FROM result WHERE state = 'SUCCESS'"
+    " ORDER BY CASE WHEN json_valid(CAST(meta AS TEXT))"
+    " THEN julianday(json_extract(CAST(meta AS TEXT), '$.date_done')) END DESC, expires_at DESC"
+    " LIMIT 1000 OFFSET ?)"
+)
 _LOOK_AGAIN: Final = 1.0
 
 
@@ -87,15 +94,19 @@ class SqliteStore:
         with self._database.write() as tx:
             tx.executemany(_FORGET, [(task_id,) for task_id in task_ids])
 
-    def prune(self) -> int:
-        now = self._clock.wall()
-        pruned = 0
-        while True:  # in steps, so that nobody waits long for the write lock
+    def prune(self, keep: int | None = None) -> int:
+        pruned = self._delete_in_steps(_PRUNE, self._clock.wall())
+        return pruned if keep is None else pruned + self._delete_in_steps(_OVER, keep)
+
+    def _delete_in_steps(self, statement: str, bound: float) -> int:
+        """In steps, so that nobody waits long for the write lock."""
+        deleted = 0
+        while True:
             with self._database.write() as tx:
-                count = tx.execute(_PRUNE, (now,)).rowcount
-            pruned += count
+                count = tx.execute(statement, (bound,)).rowcount
+            deleted += count
             if not count:
-                return pruned
+                return deleted
 
 
 def _expired(result: Result, now: float) -> bool:

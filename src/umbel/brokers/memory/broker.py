@@ -422,6 +422,15 @@ class MemoryBroker:
                 if queue is None or queue == known.name
             )
 
+    def dead_prune(self) -> int:
+        now = self._clock.wall()
+        with self._state.lock:
+            queues = self._state.queues.values()
+            before = sum(len(queue.dead) for queue in queues)
+            for queue in queues:
+                queue.retain(self._options, now)
+            return before - sum(len(queue.dead) for queue in queues)
+
 
 def _repeated(owner: Owner, number: int) -> Turn:
     if number == owner.number:

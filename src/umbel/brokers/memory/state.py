@@ -278,6 +278,7 @@ class MemoryState:
         """Store a result, unless a SUCCESS is there that has not expired."""
         old = self.results.get(result.task_id)
         if old is None or old.state != SUCCESS or expired(old, now):
+            self.results.pop(result.task_id, None)  # the newest stand last
             self.results[result.task_id] = result
             self.stored.notify_all()
 

@@ -315,6 +315,10 @@ class SqliteBroker:
         with self._database.write() as tx:
             return dead.delete(tx, task_ids, queue)
 
+    def dead_prune(self) -> int:
+        with self._work() as work:
+            return dead.retain_all(work, self._options)
+
     # Transactions
 
     @contextlib.contextmanager

@@ -56,14 +56,16 @@ def bury(work: Work, n: int, dead: Dead, options: BrokerOptions) -> None:
     _retain(work, queue, options)
 
 
-def retain_all(work: Work, options: BrokerOptions) -> None:
-    """Drop what is too old in every queue."""
-    for (queue,) in work.tx.execute(_QUEUES_WITH_DEAD).fetchall():
-        _retain(work, queue, options)
+def retain_all(work: Work, options: BrokerOptions) -> int:
+    """Drop what is over the limits in every queue; how many."""
+    queues = work.tx.execute(_QUEUES_WITH_DEAD).fetchall()
+    return sum(_retain(work, queue, options) for (queue,) in queues)
 
 
-def _retain(work: Work, queue: int, options: BrokerOptions) -> None:
-    """Keep what count, age and bytes allow; the newest is kept however large it is."""
+def _retain(work: Work, queue: int, options: BrokerOptions) -> int:
+    """Keep what count, age and bytes allow; the newest is kept however large it is. How many
+    were dropped."""
+    dropped = 0
     count, size = work.tx.execute(_TOTALS, (queue,)).fetchone()
     while count:
         n, died_at = work.tx.execute(_OLDEST, (queue,)).fetchone()
@@ -71,9 +73,11 @@ def _retain(work: Work, queue: int, options: BrokerOptions) -> None:
         too_many = count > options.dead_max_count
         too_large = count > 1 and size > options.dead_max_bytes
         if not (too_old or too_many or too_large):
-            return
+            break
         work.tx.execute(_DELETE, (n,))
+        dropped += 1
         count, size = work.tx.execute(_TOTALS, (queue,)).fetchone()
+    return dropped
 
 
 def letters(tx: sqlite3.Connection, queue: str | None, limit: int | None) -> tuple[DeadLetter, ...]:

@@ -226,6 +226,13 @@ class DeadLetterContract(DriverSuite):
         driver = self._filled(rig, BrokerOptions(dead_max_bytes=5_000), [1, 1, 20_000])
         assert [letter.id for letter in driver.dead()] == ["m2"]
 
+    def test_limits_are_applied_on_demand(self, rig: Rig) -> None:
+        self._filled(rig, BrokerOptions(), [1, 1, 1])
+        assert rig.driver.dead_prune() == 0
+        strict = rig.another(BrokerOptions(dead_max_count=1))
+        assert strict.dead_prune() == 2
+        assert [letter.id for letter in strict.dead()] == ["m2"]
+
     def test_what_is_too_old_is_dropped_by_a_beat(self, rig: Rig) -> None:
         driver = self._filled(rig, BrokerOptions(dead_max_age=100.0), [1, 1, 1])
         rig.manual.advance(98.5)

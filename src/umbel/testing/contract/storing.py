@@ -13,15 +13,19 @@ from umbel.clock import SYSTEM, Clock, ManualClock
 from umbel.exceptions import RunLost
 from umbel.message import How, Result, Settlement
 from umbel.ports import ResultStore
-from umbel.states import FAILURE, RETRY, STARTED, SUCCESS
+from umbel.states import FAILURE, READY_STATES, RETRY, STARTED, SUCCESS
+from umbel.stored import encode_meta
 from umbel.testing.contract.rig import PATIENCE, Background, DriverSuite, Rig, posting
 
 LONG = 60.0
 
 
 def result(
-    task_id: str, state: str = SUCCESS, meta: bytes = b"{}", expires_at: float | None = None
+    task_id: str, state: str = SUCCESS, value: object = None, expires_at: float | None = None
 ) -> Result:
+    """With a real record, since a store may keep its parts in columns."""
+    done = "2026-01-02T03:04:05+00:00" if state in READY_STATES else None
+    meta = encode_meta(task_id, state, value, children=[], date_done=done)
     return Result(task_id, state, meta, expires_at)
 
 
@@ -57,7 +61,7 @@ class StoreSuite(ABC):
 
 class ResultStoreContract(StoreSuite):
     def test_what_was_put_is_got_in_the_order_asked_for(self, store: ResultStore) -> None:
-        a, b = result("a", meta=b'{"result": 1}'), result("b", FAILURE, bytes(range(256)))
+        a, b = result("a", value={"n": [1, None]}), result("b", FAILURE, "\0é\U0001f300" * 50_000)
         store.put([a, b])
         assert store.get(["b", "nobody", "a", "b"]) == [b, None, a, b]
         assert store.get([]) == []
@@ -76,10 +80,10 @@ class ResultStoreContract(StoreSuite):
             assert store.get(["a"]) == [result("a", state)]
 
     def test_a_success_is_never_overwritten(self, store: ResultStore) -> None:
-        store.put([result("a", meta=b"first")])
+        store.put([result("a", value="first")])
         for state in (STARTED, RETRY, FAILURE, SUCCESS):
-            store.put([result("a", state, b"second")])
-            assert store.get(["a"]) == [result("a", meta=b"first")]
+            store.put([result("a", state, "second")])
+            assert store.get(["a"]) == [result("a", value="first")]
 
     def test_the_rule_holds_within_one_batch(self, store: ResultStore) -> None:
         store.put([result("a", STARTED), result("a", SUCCESS), result("a", FAILURE)])
@@ -113,6 +117,21 @@ class ResultStoreContract(StoreSuite):
         assert store.prune() == 0
         got = store.get(["m3", "m4", "forever"])
         assert [record is not None for record in got] == [False, True, True]
+
+    def test_prune_keeps_the_newest_successes(self, store: ResultStore, clock: ManualClock) -> None:
+        for n in range(6):
+            done = f"2026-01-02T03:04:{n:02}+00:00"
+            meta = encode_meta(f"m{n}", SUCCESS, n, children=[], date_done=done)
+            store.put([Result(f"m{n}", SUCCESS, meta, clock.wall() + 1000)])
+            clock.advance(1)
+        others = [result("failed", FAILURE), result("runs", STARTED)]
+        store.put(others)
+        assert store.prune(6) == 0
+        assert store.prune(2) == 4
+        got = store.get([f"m{n}" for n in range(6)])
+        assert [record is not None for record in got] == [False] * 4 + [True] * 2
+        assert store.get(["failed", "runs"]) == others
+        assert store.prune(0) == 2
 
     def test_forgetting_deletes_whatever_the_state(self, store: ResultStore) -> None:
         store.put([result("a"), result("b", STARTED), result("c")])
@@ -175,8 +194,8 @@ class SharedDatabaseContract(DriverSuite, StoreSuite):
     def test_a_settlement_stores_its_result(self, rig: Rig, beside: ResultStore) -> None:
         rig.publish("a")
         hand = rig.hand()
-        hand.ack(hand.take_one(), result=result("a", meta=b"[42]"))
-        assert beside.get(["a"]) == [result("a", meta=b"[42]")]
+        hand.ack(hand.take_one(), result=result("a", value=[42]))
+        assert beside.get(["a"]) == [result("a", value=[42])]
 
     def test_a_requeue_may_store_a_state_as_well(self, rig: Rig, beside: ResultStore) -> None:
         rig.publish("a")
