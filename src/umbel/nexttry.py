@@ -9,7 +9,7 @@ from typing import Any
 from umbel.exceptions import InvalidTaskError
 from umbel.message import Message, Posting
 from umbel.options import priority_option, seconds_option
-from umbel.protocol import next_headers, priority_of, rebuild_message
+from umbel.protocol import FIRST_RUN, next_headers, priority_of, rebuild_message
 from umbel.publish import check_size, custom_headers, due, expiry, new_id
 from umbel.request import Context
 from umbel.routing import Address
@@ -28,12 +28,14 @@ def next_posting(
     max_size: int,
     repr_levels: int,
     eta_in_broker: bool,
+    first_run_at: float | None = None,
 ) -> Posting:
     """What is sent for the next try of `request`.
 
     `call` are the options given to `Task.retry`; what they don't name stays as it is, and so does
     the body unless there is a `new_call`. `address` None is the queue that the delivery is from.
-    `eta_in_broker` false leaves its time to whoever receives it, as Celery does.
+    `eta_in_broker` false leaves its time to whoever receives it, as Celery does. `first_run_at`
+    (unix seconds) is written into the message, unless it is None.
     """
     message, queue = _present(request)
     if address is not None:
@@ -45,6 +47,8 @@ def next_posting(
     _set_options(headers, request, call)
     custom = custom_headers(call.get("headers"))
     headers.update(custom or {})
+    if first_run_at is not None:
+        headers[FIRST_RUN] = first_run_at
     priority = call.get("priority")
     rebuilt = rebuild_message(
         message,

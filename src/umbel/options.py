@@ -14,7 +14,8 @@ from typing import Any, Final, TypedDict, cast
 import msgspec
 
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
-from umbel.retry import AutoRetry, RetryPolicy
+from umbel.retry import AutoRetry, Backoff, RetryPolicy
+from umbel.retry.auto import check_together, max_retries_of
 from umbel.routing import Address, Router
 from umbel.settings import Settings, resolve_acks_on_failure, resolve_acks_on_timeout
 
@@ -69,6 +70,8 @@ class TaskKeywords(TypedDict, total=False):
     typing: bool | None
     max_retries: int | None
     """None: no limit."""
+    attempts: int | None
+    """All runs: `max_retries` and one."""
     default_retry_delay: float
     ignore_result: bool | None
     trail: bool
@@ -84,12 +87,20 @@ class TaskKeywords(TypedDict, total=False):
     dead_letters: bool | None
     throws: type[BaseException] | Iterable[type[BaseException]]
     resultrepr_maxsize: int
-    autoretry_for: type[BaseException] | Iterable[type[BaseException]]
+    autoretry_for: (
+        type[BaseException] | Iterable[type[BaseException]] | Mapping[type[BaseException], Backoff]
+    )
+    """Classes, or for each class its policy."""
     dont_autoretry_for: type[BaseException] | Iterable[type[BaseException]]
     retry_kwargs: Mapping[str, object]
-    retry_backoff: bool | float
+    retry_backoff: bool | float | Backoff
+    """True, a factor, a policy of `umbel.retry`, or a function ``(retries, exc) -> seconds``."""
     retry_backoff_max: float
     retry_jitter: bool
+    retry_max_elapsed: float | None
+    """Seconds from the start of the first run, after which no next run is to start."""
+    dead_letter_for: type[BaseException] | Iterable[type[BaseException]]
+    """Never retried, not even where the task asks for it."""
     queue: str | None
     exchange: str | None
     routing_key: str | None
@@ -117,9 +128,9 @@ SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
 _AUTORETRY = tuple(each.name for each in fields(AutoRetry))
 _LATER_WITH_API: Final = frozenset(
     {
-        "attempts", "backend", "base", "chain", "chord", "compression", "confirm_timeout",
-        "connection", "dead_letter_for", "declare", "delivery_mode", "link", "link_error",
-        "producer", "publisher", "pydantic", "rate_limit", "result_cls", "retry_max_elapsed",
+        "backend", "base", "chain", "chord", "compression", "confirm_timeout",
+        "connection", "declare", "delivery_mode", "link", "link_error",
+        "producer", "publisher", "pydantic", "rate_limit", "result_cls",
         "route_name", "stamped_headers", "stamps", "store_eager_result", "timeout",
     }
 )  # fmt: skip
@@ -192,7 +203,7 @@ def merge_task(declared: Mapping[str, Any], conf: Settings) -> TaskOptions:
     both = declared.get("acks_on_failure_or_timeout")
     options = TaskOptions(
         typing=own("typing", True),
-        max_retries=declared.get("max_retries", 3),
+        max_retries=_max_retries(declared),
         default_retry_delay=own("default_retry_delay", 180.0),
         ignore_result=own("ignore_result", conf.task_ignore_result),
         trail=own("trail", True),
@@ -281,6 +292,8 @@ def check_task_names(options: Mapping[str, object], where: str) -> None:
         if name == "serializer" and value not in (None, "json"):
             _refuse_later(name, value, where, "API")
     AutoRetry(**{name: cast(Any, options[name]) for name in _AUTORETRY if name in options})
+    _max_retries(options)
+    check_together(options, where)
     _classes(options.get("throws", ()))
     for name in ("time_limit", "soft_time_limit"):
         seconds_option(name, options.get(name))
@@ -316,6 +329,13 @@ def _refuse_later(name: str, value: object, where: str, release: str) -> None:
         f"{where} got {name}={value!r:.80}; {name} comes with the release {release!r}. "
         "Leave it out until then"
     )
+
+
+def _max_retries(declared: Mapping[str, Any]) -> int | None:
+    attempts = declared.get("attempts")
+    if attempts is not None:
+        return max_retries_of(attempts)
+    return cast("int | None", declared.get("max_retries", 3))
 
 
 def _check_limits(options: TaskOptions) -> None:

@@ -29,6 +29,10 @@ NO_EMBED: Final[Mapping[str, None]] = {
     "chord": None,
 }
 
+FIRST_RUN: Final = "umbel_first_run_at"
+"""The header with the start of the first run, in unix seconds. Only the retries of a task with
+`retry_max_elapsed` have it. Celery's retries keep it, as any header that they don't know."""
+
 # RabbitMQ's dead-letter hops and Kombu's restores leave these; a retry starts without them.
 _HOPS: Final = (
     "x-death",
@@ -194,6 +198,18 @@ def next_headers(request: Context) -> dict[str, Any]:
         "root_id": request.root_id or request.id,
         "parent_id": request.parent_id or request.id,
     }
+
+
+def first_run_at(request: Context, now: float) -> float:
+    """When the first run of `request` began, in unix seconds; at the latest `now`.
+
+    A retry that doesn't say so counts as the first.
+    """
+    told = (request.headers or {}).get(FIRST_RUN)
+    began = now if request.started_at is None else request.started_at
+    if request.retries and isinstance(told, (int, float)) and told > 0:
+        began = told
+    return min(began, now)
 
 
 def priority_of(message: Message) -> int:

@@ -75,6 +75,8 @@ class Context:
     """`expires` in unix seconds."""
     due_at: float | None = None
     """`eta` in unix seconds."""
+    started_at: float | None = None
+    """When the worker began to run it, in unix seconds."""
 
     def __init__(self) -> None:
         self.children: list[Child] = []

@@ -37,10 +37,11 @@ from umbel.options import (
     check_call_names,
     check_task_names,
 )
-from umbel.publish import Args, add_children, new_id
+from umbel.protocol import first_run_at
+from umbel.publish import Args, add_children, due, new_id
 from umbel.request import Context, request_of, running
 from umbel.result import AsyncResult
-from umbel.retry import retries_left
+from umbel.retry import Backoff, retries_left
 from umbel.saferepr import safe_repr
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
+_SAME_IN_TWO_WAYS: Final = {"attempts": "max_retries", "max_retries": "attempts"}
 _OPTION_NAMES: Final = frozenset(TaskOptions.__struct_fields__)
 
 
@@ -73,6 +75,7 @@ class Task(Generic[P, R_co]):
     if TYPE_CHECKING:  # what __getattr__ takes from `options`
         typing: bool
         max_retries: int | None
+        attempts: int | None
         default_retry_delay: float
         ignore_result: bool
         trail: bool
@@ -231,9 +234,10 @@ class Task(Generic[P, R_co]):
     ) -> Retry:
         """End this execution and have the task run again, under the same id.
 
-        Due after `countdown`, at `eta`, or after the task's `default_retry_delay`. The worker
-        sends the message in one step with the end of this execution. Raises the `Retry` unless
-        `throw` is false, and where no retry is left, `exc` or `MaxRetriesExceededError`.
+        Due after `countdown`, at `eta`, by the policy that the task has for `exc`, or after its
+        `default_retry_delay`. The worker sends the message in one step with the end of this
+        execution. Raises the `Retry` unless `throw` is false, and where no retry is left, `exc`
+        or `MaxRetriesExceededError`.
         Outside a worker: raises `exc`, else the exception that is being handled, else `Retry`.
         """
         request = self.request
@@ -242,15 +246,20 @@ class Task(Generic[P, R_co]):
             _raise(
                 exc or current or Retry("The task was called directly, not by a worker"), current
             )
-        allowed = self.max_retries if max_retries is None else max_retries
-        if not retries_left(request.retries, allowed):
-            _raise(exc or self._exhausted(request), current)
-        if countdown is None and eta is None:
-            countdown = self.default_retry_delay
         check_call_names(options, f"retry of task {self.name!r}")
         call = {**options, "countdown": countdown, "eta": eta}
+        cause = exc or current or Retry()
+        backoff = None
+        if countdown is None and eta is None:
+            backoff = self.options.auto.named_backoff(cause)
+        allowed = self.max_retries if max_retries is None else max_retries
+        timed = self._timed(request, cause, call, allowed, backoff)
+        if timed is None:
+            final = self.options.auto.is_final(cause)
+            _raise(exc or (cause if final else self._exhausted(request, allowed)), current)
+        countdown = timed["countdown"]
         retry = Retry(exc=exc, when=countdown if countdown is not None else _instant_of(eta))
-        retry.posting = self._next_posting(request, args, kwargs, call)
+        retry.posting = self._next_posting(request, args, kwargs, timed)
         request.follow_ups.append(retry.posting)
         if throw:
             raise retry
@@ -265,19 +274,19 @@ class Task(Generic[P, R_co]):
         auto = self.options.auto
         if not auto.wants(exc):
             return None
-        from random import randrange  # takes 5 ms to import, which not every caller needs to pay
-
-        request = self.request
-        arguments: dict[str, Any] = auto.arguments(request.retries, randrange)
-        allowed = arguments.get("max_retries")
-        if not retries_left(request.retries, self.max_retries if allowed is None else allowed):
+        allowed = auto.max_retries(self.max_retries)
+        timed = self._timed(self.request, exc, auto.retry_kwargs, allowed, auto.backoff(exc))
+        if timed is None:
             return None
         retry: Callable[..., Retry] = self.retry
-        return retry(**{**arguments, "exc": exc, "throw": False})
+        return retry(**{**timed, "exc": exc, "throw": False})
 
     def __getattr__(self, name: str) -> Any:
         if name in _OPTION_NAMES:
             return getattr(self.options, name)
+        if name == "attempts":
+            retries = self.max_retries
+            return None if retries is None else retries + 1
         if name in TASK_NAMES and "_declared" in self.__dict__:
             return self._declared.get(name)
         raise AttributeError(f"task {self.__dict__.get('name')!r} has no attribute {name!r}")
@@ -287,6 +296,7 @@ class Task(Generic[P, R_co]):
             super().__setattr__(name, value)
             return
         check_task_names({name: value}, f"task {self.name!r}")
+        self._declared.pop(_SAME_IN_TWO_WAYS.get(name, ""), None)
         self._declared[name] = value
         self._options = self._plan = None
 
@@ -320,9 +330,38 @@ class Task(Generic[P, R_co]):
         ignored = plan.ignore_result is True
         return posting, AsyncResult(task_id, self.app, task_name=self.name, ignored=ignored)
 
-    def _exhausted(self, request: Context) -> MaxRetriesExceededError:
+    def _timed(
+        self,
+        request: Context,
+        cause: BaseException,
+        call: Mapping[str, Any],
+        max_retries: int | None,
+        backoff: Backoff | None,
+    ) -> dict[str, Any] | None:
+        """`call` with the time of the next try; None where there must be no next try.
+
+        A `backoff` replaces the time in `call`; else the task's `default_retry_delay` fills it in.
+        """
+        auto = self.options.auto
+        if auto.is_final(cause) or not retries_left(request.retries, max_retries):
+            return None
+        now = self.app.clock.wall()
+        timed = dict(call)
+        if backoff is not None:
+            import random  # takes 5 ms, which not every caller needs to pay
+
+            timed["countdown"] = auto.delay(backoff, cause, request.retries, random, now)
+        elif timed.get("countdown") is None and timed.get("eta") is None:
+            timed["countdown"] = self.default_retry_delay
+        at = due(timed.get("countdown"), timed.get("eta"), now, self.app.zone)
+        return timed if at is None or auto.in_time(at.at, first_run_at(request, now)) else None
+
+    def _exhausted(self, request: Context, max_retries: int | None) -> MaxRetriesExceededError:
+        used_up = f"{request.retries} retries"
+        if retries_left(request.retries, max_retries):
+            used_up = f"time (retry_max_elapsed={self.options.auto.retry_max_elapsed})"
         return MaxRetriesExceededError(
-            f"{self.name}[{request.id}] has used up its {request.retries} retries; "
+            f"{self.name}[{request.id}] has used up its {used_up}; "
             f"args: {safe_repr(request.args)} kwargs: {safe_repr(request.kwargs)}",
             task_args=request.args or (),
             task_kwargs=request.kwargs or {},
@@ -339,16 +378,19 @@ class Task(Generic[P, R_co]):
         if args is not None or kwargs is not None:
             new_call = self._next_arguments(request, args, kwargs)
         app = self.app
+        now = app.clock.wall()
+        limited = self.options.auto.retry_max_elapsed is not None
         return next_posting(
             request,
             call,
             new_call,
             app.address(self.name, call),
-            now=app.clock.wall(),
+            now=now,
             zone=app.zone,
             max_size=app.conf.task_max_message_size,
             repr_levels=app.conf.task_repr_maxlevels,
             eta_in_broker=app.conf.task_eta_in_broker,
+            first_run_at=first_run_at(request, now) if limited else None,
         )
 
     def _next_arguments(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from umbel.exceptions import Ignore, Reject, Retry
 from umbel.retry import AutoRetry, RetryPolicy, backoff_delay, retries_left
+from umbel.retry.policies import CeleryBackoff
 
 factors = st.integers(1, 10_000)
 maxima = st.integers(0, 100_000)
@@ -110,32 +111,28 @@ def test_system_exit_is_retried_only_when_named() -> None:
     assert AutoRetry(autoretry_for=(SystemExit,)).wants(SystemExit())
 
 
+def backoff(**options: Any) -> object:
+    return AutoRetry(**options).backoff(OSError())
+
+
 @pytest.mark.parametrize(
-    ("backoff", "factor"), [(True, 1), (1, 1), (0.5, 1), (2.9, 2), (7, 7), (-3, 1)]
+    ("given", "factor"), [(True, 1), (1, 1), (0.5, 1), (2.9, 2), (7, 7), (-3, 1)]
 )
-def test_factor(backoff: float, factor: int) -> None:
-    auto = AutoRetry(retry_backoff=backoff, retry_jitter=False)
-    assert auto.factor == factor
-    assert auto.countdown(2, refuse) == factor * 4
+def test_factor(given: float, factor: int) -> None:
+    assert backoff(retry_backoff=given) == CeleryBackoff(factor, 600, True)
 
 
-@pytest.mark.parametrize("backoff", [False, 0, 0.0])
-def test_no_backoff_leaves_the_retry_arguments_alone(backoff: float) -> None:
-    auto = AutoRetry(retry_backoff=backoff, retry_kwargs={"countdown": 9, "max_retries": 5})
-    assert auto.countdown(0, refuse) is None
-    assert auto.arguments(0, refuse) == {"countdown": 9, "max_retries": 5}
-
-
-def test_backoff_replaces_a_countdown() -> None:
-    auto = AutoRetry(
-        retry_backoff=True, retry_jitter=False, retry_kwargs={"countdown": 9, "max_retries": 5}
-    )
-    assert auto.arguments(3, refuse) == {"countdown": 8, "max_retries": 5}
+@pytest.mark.parametrize("given", [False, 0, 0.0])
+def test_no_backoff_leaves_it_to_the_retry_arguments(given: float) -> None:
+    assert backoff(retry_backoff=given, retry_kwargs={"countdown": 9}) is None
+    assert AutoRetry(retry_kwargs={"max_retries": 5}).max_retries(3) == 5
+    assert AutoRetry(retry_kwargs={"max_retries": None}).max_retries(3) == 3
 
 
 def test_backoff_max_is_cut_to_whole_seconds() -> None:
-    auto = AutoRetry(retry_backoff=True, retry_backoff_max=5.9, retry_jitter=False)
-    assert [auto.countdown(n, refuse) for n in range(5)] == [1, 2, 4, 5, 5]
+    policy = CeleryBackoff(1, 5, False)
+    assert backoff(retry_backoff=True, retry_backoff_max=5.9, retry_jitter=False) == policy
+    assert [policy.draw(n, random.Random(1)) for n in range(5)] == [1, 2, 4, 5, 5]
 
 
 def test_options_are_taken_over_and_cannot_change_later() -> None:
@@ -143,7 +140,6 @@ def test_options_are_taken_over_and_cannot_change_later() -> None:
     classes: Any = [KeyError, OSError]
     auto = AutoRetry(autoretry_for=classes, retry_kwargs=given_kwargs)
     given_kwargs["max_retries"] = 2
-    auto.arguments(0, refuse)["max_retries"] = 3
     assert auto.autoretry_for == (KeyError, OSError)
     assert auto.retry_kwargs == {"max_retries": 1}
     single: Any = OSError

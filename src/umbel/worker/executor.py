@@ -196,6 +196,7 @@ class Executor:
         request = execution.request
         if task.options.track_started:
             self._store_started(execution)
+        request.started_at = self._now()
         started = time.perf_counter()
         with running(task, request):
             try:
