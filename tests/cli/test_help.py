@@ -44,7 +44,7 @@ def check_parses(arguments: list[str]) -> None:
     words = [word for word in arguments if word in COMMANDS][:1]
     rest = arguments[arguments.index(words[0]) + 1 :] if words else []
     if words:
-        command = import_module(f"umbel.cli.{words[0]}").command
+        command = import_module(f"umbel.cli.{words[0].replace('-', '_')}").command
     if isinstance(command, click.Group) and rest:
         command, rest = command.commands[rest[0]], rest[1:]
     command.make_context("command", rest, parent=group)

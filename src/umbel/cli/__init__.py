@@ -27,6 +27,7 @@ COMMANDS = {
     "why": "Say where a task is and what it waits for.",
     "status": "Show which workers are online.",
     "settings": "Show the settings of an app, or explain some.",
+    "retry-plan": "Show when a task is tried again, and what that adds up to.",
     "demo": "Count the words of real files, with workers, retries and a poison file.",
 }
 """The commands and their one-line help, so that ``umbel --help`` needn't load them."""
@@ -66,7 +67,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"umbel.cli.{cmd_name}").command
+        command = import_module(f"umbel.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,14 +26,24 @@ class Step:
 class Plan:
     """All retries of one policy.
 
-    `total` are the seconds from the first run to the last retry; no draw of the jitter comes
-    below its first or above its last. `endless`: there are more retries than were asked for, and
-    `total` is that of the ones shown.
+    `total` are the seconds from the first run to the last retry, if all delays are the shortest,
+    the mean, or the longest ones; `at_most` is more than any of them where a time budget ends the
+    retries, since shorter delays then leave time for one more. `more`: there are more retries
+    than were asked for, and the totals are those of the ones shown.
     """
 
     steps: tuple[Step, ...]
     total: Bounds
-    endless: bool
+    at_most: float
+    more: bool
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many retries are made in each of the three cases of `total`."""
+        earliest, expected, latest = (
+            sum(step.since[case] is not None for step in self.steps) for case in range(3)
+        )
+        return earliest, expected, latest
 
 
 def make_plan(
@@ -47,22 +58,23 @@ def make_plan(
     ``Exponential(jitter="none")`` and 5 retries: delays 1, 2, 4, 8, 16, total 31; with a
     `max_elapsed` of 10: delays 1, 2, 4, total 7.
     """
-    budget = float("inf") if max_elapsed is None else max_elapsed
+    budget = math.inf if max_elapsed is None else max_elapsed
     sums, alive, steps = [0.0, 0.0, 0.0], [True, True, True], list[Step]()
     longest, drawn = 0.0, False
-    wanted = limit if max_retries is None else min(limit, max_retries)
-    for number in range(wanted):
+    for number in range(limit if max_retries is None else min(limit, max_retries)):
         delay = bounds(number)
-        for path, seconds in enumerate(delay):
-            alive[path] = alive[path] and sums[path] + seconds <= budget
-            sums[path] += seconds if alive[path] else 0.0
+        for case, seconds in enumerate(delay):
+            alive[case] = alive[case] and sums[case] + seconds <= budget
+            sums[case] += seconds if alive[case] else 0.0
         if not alive[0]:
             break
-        drawn |= delay.earliest != delay.latest
         longest += delay.latest
+        drawn |= delay.earliest != delay.latest
         since = [total if lives else None for total, lives in zip(sums, alive, strict=True)]
         steps.append(Step(number + 1, delay, (since[0], since[1], since[2])))
-    # Where a path of longest delays ends early, other draws come closer to the limit.
-    latest = min(longest, budget) if drawn else sums[2]
-    more = max_retries is None or max_retries > limit
-    return Plan(tuple(steps), Bounds(sums[0], sums[1], latest), more and len(steps) == limit)
+    return Plan(
+        steps=tuple(steps),
+        total=Bounds(*sums),
+        at_most=min(longest, budget) if drawn else sums[2],
+        more=(max_retries is None or max_retries > limit) and len(steps) == limit,
+    )

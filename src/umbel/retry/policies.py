@@ -35,7 +35,7 @@ Jitter = Literal["full", "equal", "none"]
 Randrange = Callable[[int], int]
 """Draws a whole number from 0 … n - 1, as `random.Random.randrange` does."""
 
-MAXIMUM: Final = 600.0
+MAXIMUM: Final = 600
 
 
 class Random(Protocol):
