@@ -19,7 +19,10 @@ from tests.worker.harness import HERE, Worker, until
 from umbel import AsyncResult, Umbel
 from umbel.clock import SYSTEM, Clock
 from umbel.connect import BrokerDriver
+from umbel.worker.scoreboard import HEADER_BYTES, default_folder
 
+PYTHONPATH = os.pathsep.join([str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")])
+"""With which a worker finds the apps of this folder."""
 _BOARD = re.compile(r"/dev/shm/umbel-\S+\.board")
 
 
@@ -65,7 +68,7 @@ class Place:
         named = {
             "JOURNAL": str(self.journal),
             "UMBEL_WORKER_LEASE_TIME": str(self.lease),
-            "PYTHONPATH": str(HERE.parent.parent),
+            "PYTHONPATH": PYTHONPATH,
         }
         worker = Worker(self.url, *options, app=app, env={**named, **(env or {})})
         self._workers.append(worker)
@@ -147,14 +150,26 @@ class Place:
         return "\n".join(f"--- worker {each.pid}\n{each.text[-4000:]}" for each in self._workers)
 
     def close(self) -> None:
-        """End what a test left running, then nothing may be there."""
-        boards = self.boards()
+        """End what a test left running; then nothing may be there."""
+        clean = all(worker.process.poll() == 0 for worker in self._workers)
         for worker in self._workers:
             with worker:
                 pass
         try:
             until(lambda: not self.pids(), 10, what=f"no process is left of {self.pids()}")
         finally:
-            for path in boards:
-                Path(path).unlink(missing_ok=True)
             self.app.close()
+            left = self._boards_left()
+            for path in left:
+                path.unlink(missing_ok=True)
+        assert not (clean and left), f"workers that ended well left {left}"
+
+    def _boards_left(self) -> list[Path]:
+        """Scoreboards whose header names this place's broker."""
+        name = f"sqlite:{self.file}\0".encode()
+        found = []
+        for path in default_folder().glob("umbel-*.board"):
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                if name in file.read(HEADER_BYTES):
+                    found.append(path)
+        return found

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.worker.harness import HERE, until
-from tests.worker.living import Place
+from tests.worker.harness import until
+from tests.worker.living import PYTHONPATH, Place
 
 from umbel import AsyncResult, Umbel, states
 from umbel.exceptions import BrokerUnavailable, EncodeError, MessageTooLarge, UnknownSetting
@@ -32,8 +32,7 @@ def _run(
     """The exit code of ``umbel …`` and its only line on standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "umbel", *arguments],
-        env={**os.environ, "PYTHONPATH": str(HERE.parent.parent), "JOURNAL": "/dev/null"}
-        | environment,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "JOURNAL": "/dev/null"} | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
