@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -24,7 +24,13 @@ from typing import (
 from umbel.clock import SYSTEM, Clock
 from umbel.connect import BrokerDriver, Connections
 from umbel.dead import DeadLetters
-from umbel.exceptions import DuplicateTaskNameWarning, NotRegistered, TaskRevokedError
+from umbel.exceptions import (
+    DuplicateTaskNameWarning,
+    ImproperlyConfigured,
+    NotRegistered,
+    TaskRevokedError,
+)
+from umbel.formats import CallReader, ResultFormat
 from umbel.message import Result
 from umbel.options import (
     NOTHING,
@@ -38,9 +44,11 @@ from umbel.options import (
 )
 from umbel.ports import ResultStore, Revocation
 from umbel.publish import Publisher, add_children, new_id, time_zone
-from umbel.result import AsyncResult, revocation_payload, set_current
+from umbel.result import AsyncResult, revocation_payload, set_current, signal_name
 from umbel.retry import RetryPolicy
 from umbel.routing import DESTINATION, Address, Router
+from umbel.serialization import JSON
+from umbel.serializers import Serializer
 from umbel.settings import Settings, from_environment
 from umbel.states import READY_STATES, REVOKED
 from umbel.stored import encode_meta
@@ -107,9 +115,12 @@ class Umbel:
         )
         self.tasks = TaskRegistry()
         self.connections = Connections(self.conf, clock)
-        self.publisher = Publisher(self.connections, self.conf, clock)
+        self.serializers: dict[str, Serializer] = {}
+        """Serializers of this app alone, by name: `setup_security` adds ``auth``."""
+        self.publisher = Publisher(self.connections, self.conf, clock, self.serializers)
         self.dead = DeadLetters(self)
         self._router: tuple[int, Router] | None = None
+        self._result_format: tuple[int, ResultFormat] | None = None
         if set_as_current:
             set_current(self)
 
@@ -200,17 +211,26 @@ class Umbel:
         self, task_ids: Iterable[str], *, terminate: bool = False, signal: str | None = None
     ) -> None:
         """Ask that tasks aren't run; see `AsyncResult.revoke`."""
-        revocations = [Revocation(task_id, terminate, signal or "SIGTERM") for task_id in task_ids]
+        name = signal_name(signal)
+        revocations = [Revocation(task_id, terminate, name) for task_id in task_ids]
         broker = self.broker
         self._store_revoked(broker.revoke(revocations))
-        for revocation in revocations:
-            broker.broadcast(CONTROL_CHANNEL, revocation_payload(revocation))
+        if terminate:
+            for revocation in revocations:
+                broker.broadcast(CONTROL_CHANNEL, revocation_payload(revocation))
 
     def why(self, task_id: str) -> Why:
         """Where a task is and why; ``str()`` of the answer is one plain sentence."""
         from umbel.why import why  # not needed to send tasks, so importing umbel leaves it out
 
-        return why(self.broker, self.store, task_id, now=self.clock.wall(), zone=self.zone)
+        return why(
+            self.broker,
+            self.store,
+            task_id,
+            now=self.clock.wall(),
+            zone=self.zone,
+            results=self.result_format,
+        )
 
     # Settings and connections
 
@@ -258,6 +278,7 @@ class Umbel:
             self.router,
             self.conf,
             self.zone,
+            None if task is None or not task.options.typing else task.typed,
         )
 
     def address(self, name: str, call: Mapping[str, Any]) -> Address | None:
@@ -268,6 +289,80 @@ class Umbel:
     def task_options(self, declared: Mapping[str, Any]) -> TaskOptions:
         """The execution options of a task that declares these."""
         return merge_task(declared, self.conf)
+
+    # Serializers
+
+    def call_reader(self) -> CallReader:
+        """What reads the messages that this app accepts. Raises `ImproperlyConfigured`."""
+        conf = self.conf
+        return CallReader.accepting(
+            conf.accept_content, self.serializers, conf.task_max_message_size
+        )
+
+    @property
+    def result_format(self) -> ResultFormat:
+        """How results are stored and read, by the settings as they are now."""
+        conf, kept = self.conf, self._result_format
+        if kept is None or kept[0] != conf.version:
+            accept = conf.result_accept_content
+            made = ResultFormat.find(
+                conf.result_serializer,
+                conf.result_compression,
+                (*conf.accept_content, JSON.name) if accept is None else accept,
+                self.serializers,
+                conf.task_max_message_size,
+            )
+            kept = self._result_format = conf.version, made
+        return kept[1]
+
+    def setup_security(
+        self,
+        allowed_serializers: Iterable[str] | None = None,
+        key: str | None = None,
+        key_password: str | bytes | None = None,
+        cert: str | None = None,
+        store: str | None = None,
+        digest: str | None = None,
+        serializer: str = "json",
+    ) -> None:
+        """Sign what is sent, and run only what is signed: makes the serializer ``auth``.
+
+        What isn't given here are the settings `security_key`, `security_key_password`,
+        `security_certificate`, `security_cert_store` and `security_digest`. `serializer` encodes
+        what is signed; what is signed may also be of the `allowed_serializers`. Raises
+        `ImproperlyConfigured`, also where `task_serializer` isn't ``auth`` or `accept_content`
+        takes anything else: unsigned messages would be sent, or run.
+        """
+        from umbel.security import NAME, make_auth  # only who signs needs it
+
+        conf = self.conf
+        if conf.task_serializer != NAME or tuple(conf.accept_content) != (NAME,):
+            raise ImproperlyConfigured(
+                f"task_serializer is {conf.task_serializer!r} and accept_content is "
+                f"{list(conf.accept_content)}; before setup_security() set task_serializer='auth' "
+                "and accept_content=['auth'], so that nothing unsigned is sent or run"
+            )
+        files = {
+            "security_key": key or conf.security_key,
+            "security_certificate": cert or conf.security_certificate,
+            "security_cert_store": store or conf.security_cert_store,
+        }
+        missing = [name for name, value in files.items() if not value]
+        if missing:
+            raise ImproperlyConfigured(
+                f"signing needs {', '.join(missing)}; set it, or give it to setup_security()"
+            )
+        self.serializers[NAME] = make_auth(
+            key=files["security_key"] or "",
+            key_password=key_password or conf.security_key_password,
+            certificate=files["security_certificate"] or "",
+            store=files["security_cert_store"] or "",
+            digest=digest or conf.security_digest,
+            serializer=serializer,
+            allowed=allowed_serializers or (),
+            now=self.clock.wall,
+        )
+        self._result_format = None
 
     def close(self) -> None:
         """Close the connections; a later use opens them anew."""
@@ -323,13 +418,19 @@ class Umbel:
             for record in store.get(ids)
             if record is not None and record.state in READY_STATES
         }
-        done = datetime.fromtimestamp(self.clock.wall(), UTC).isoformat()
+        done = datetime.fromtimestamp(self.clock.wall(), self.zone).isoformat()
         expires = self.conf.result_expires
         results = [
             Result(
                 task_id=task_id,
                 state=REVOKED,
-                meta=encode_meta(task_id, REVOKED, TaskRevokedError("revoked"), date_done=done),
+                meta=encode_meta(
+                    task_id,
+                    REVOKED,
+                    TaskRevokedError("revoked"),
+                    date_done=done,
+                    form=self.result_format,
+                ),
                 expires_at=self.clock.wall() + expires if expires else None,
             )
             for task_id in ids

@@ -13,11 +13,13 @@ from typing import Any, Final, TypedDict, cast
 
 import msgspec
 
+from umbel.compression import find_compression
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
 from umbel.retry import AutoRetry, Backoff, RetryPolicy
 from umbel.retry.auto import check_together, max_retries_of
 from umbel.routing import Address, Router
 from umbel.settings import Settings, resolve_acks_on_failure, resolve_acks_on_timeout
+from umbel.typed import Typed
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -53,6 +55,7 @@ class RetryKeywords(TypedDict, total=False):
     reply_to: str | None
     add_to_parent: bool
     serializer: str | None
+    compression: str | None
 
 
 class CallKeywords(RetryKeywords, total=False):
@@ -109,6 +112,7 @@ class TaskKeywords(TypedDict, total=False):
     time_limit: float | None
     soft_time_limit: float | None
     serializer: str | None
+    compression: str | None
     shared: bool
     lazy: bool
     send_events: bool
@@ -128,7 +132,7 @@ SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
 _AUTORETRY = tuple(each.name for each in fields(AutoRetry))
 _LATER_WITH_API: Final = frozenset(
     {
-        "backend", "base", "chain", "chord", "compression", "confirm_timeout",
+        "backend", "base", "chain", "chord", "confirm_timeout",
         "connection", "declare", "delivery_mode", "link", "link_error",
         "producer", "publisher", "pydantic", "rate_limit", "result_cls",
         "route_name", "stamped_headers", "stamps", "store_eager_result", "timeout",
@@ -187,6 +191,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_size: int
     repr_levels: int
     zone: tzinfo
+    serializer: str
+    compression: str | None
+    typed: Typed | None
+    """The parameters whose arguments are lowered to plain data."""
 
 
 def merge_task(declared: Mapping[str, Any], conf: Settings) -> TaskOptions:
@@ -236,6 +244,7 @@ def merge_call(
     router: Router,
     conf: Settings,
     zone: tzinfo,
+    typed: Typed | None = None,
 ) -> Plan:
     """How one call goes out: its own option > the task's > the route's > the setting > default.
 
@@ -272,6 +281,9 @@ def merge_call(
         max_size=conf.task_max_message_size,
         repr_levels=conf.task_repr_maxlevels,
         zone=zone,
+        serializer=cast("str | None", routed.get("serializer")) or conf.task_serializer,
+        compression=cast("str | None", routed.get("compression")) or conf.task_compression,
+        typed=typed,
     )
 
 
@@ -280,8 +292,6 @@ def check_call_names(options: Mapping[str, object], where: str) -> None:
     for name, value in options.items():
         if name not in CALL_NAMES:
             _refuse(name, value, where, CALL_NAMES)
-        if name == "serializer" and value not in (None, "json"):
-            _refuse_later(name, value, where, "API")
 
 
 def check_task_names(options: Mapping[str, object], where: str) -> None:
@@ -289,12 +299,17 @@ def check_task_names(options: Mapping[str, object], where: str) -> None:
     for name, value in options.items():
         if name not in TASK_NAMES:
             _refuse(name, value, where, TASK_NAMES)
-        if name == "serializer" and value not in (None, "json"):
-            _refuse_later(name, value, where, "API")
     AutoRetry(**{name: cast(Any, options[name]) for name in _AUTORETRY if name in options})
     _max_retries(options)
     check_together(options, where)
     _classes(options.get("throws", ()))
+    if options.get("compression") is not None:
+        find_compression(options["compression"])
+    delay = options.get("default_retry_delay", 0)
+    if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < 1e9:
+        raise ValueError(
+            f"default_retry_delay is {delay!r}; expected a number of seconds, such as 180"
+        )
     for name in ("time_limit", "soft_time_limit"):
         seconds_option(name, options.get(name))
     priority = options.get("priority")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal as signals
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -204,7 +205,7 @@ class AsyncResult(Generic[R_co]):
             record = self._store().get([self.id])[0]
             if record is None:
                 return None
-            meta = decode_meta(record.meta)
+            meta = decode_meta(record.meta, self.app.result_format)
             if meta.status in READY_STATES:
                 self._meta = meta
         return meta
@@ -292,3 +293,18 @@ def current_app() -> Umbel:
             "there is no app in this process; make one first: app = Umbel('name', broker=...)"
         )
     return _current
+
+
+def signal_name(value: str | int | None) -> str:
+    """The name of the signal that ends a running task: ``SIGTERM`` unless named, as ``"SIGKILL"``,
+    ``"KILL"`` or 9. Raises `ValueError`."""
+    if value is None:
+        return "SIGTERM"
+    try:
+        if isinstance(value, int):
+            return signals.Signals(value).name
+        name = value.upper()
+        return signals.Signals[name if name.startswith("SIG") else f"SIG{name}"].name
+    except (ValueError, KeyError, AttributeError):
+        known = ", ".join(each.name for each in signals.Signals)
+        raise ValueError(f"there is no signal {value!r} here; there are {known}") from None

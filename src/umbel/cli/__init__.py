@@ -111,6 +111,7 @@ def umbel(
     quiet: bool,
 ) -> None:
     """A distributed task queue: Celery's API and wire format, none of its losses."""
+    started_in = os.getcwd()
     if workdir is not None:
         try:
             os.chdir(workdir)
@@ -123,7 +124,7 @@ def umbel(
     no_color = no_color or bool(os.environ.get("NO_COLOR"))
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-    ctx.obj = session = Session(app, broker, result_backend, no_color, quiet)
+    ctx.obj = session = Session(app, broker, result_backend, no_color, quiet, started_in)
     ctx.call_on_close(session.close)
 
 

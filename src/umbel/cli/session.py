@@ -24,6 +24,8 @@ class Session:
     result_backend: str | None = None
     no_color: bool = False
     quiet: bool = False
+    started_in: str | None = None
+    """The working directory before ``--workdir``."""
     _app: Umbel | None = field(default=None, init=False)
 
     def named_app(self) -> Umbel:

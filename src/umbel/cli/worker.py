@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -159,7 +158,7 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
 @pass_session
 def command(session: Session, /, **given: Any) -> int:
     """Run tasks of the app, until SIGTERM or Ctrl-C."""
-    options = WorkerOptions(quiet=session.quiet, argv=tuple(sys.argv), **given)
+    options = WorkerOptions(started_in=session.started_in, **given)
     hard, soft = options.time_limit, options.soft_time_limit
     if hard and soft and soft >= hard:
         raise WrongUse(

@@ -39,10 +39,17 @@ def _announce(decided: Decided) -> None:
         if name.startswith("task_"):
             sent: Signal = getattr(signals, name)
             if sent.receivers:
-                sender, arguments = _signal_arguments(name, decided)
-                sent.send(sender, **arguments)
+                _send(sent, decided)
         else:
             _call_handler(name, decided)
+
+
+def _send(sent: Signal, decided: Decided) -> None:
+    sender, arguments = _signal_arguments(sent.name, decided)
+    try:
+        sent.send(sender, **arguments)
+    except SystemExit:
+        logger.exception("A receiver of %s for task %s left.", sent.name, decided.execution.name)
 
 
 def _call_handler(name: str, decided: Decided) -> None:
@@ -54,7 +61,7 @@ def _call_handler(name: str, decided: Decided) -> None:
         return
     try:
         handler(*_handler_arguments(name, decided))
-    except Exception:
+    except (Exception, SystemExit):
         logger.exception("%s of task %s raised.", name, decided.execution.name)
 
 

@@ -122,6 +122,9 @@ def _check(worker: Worker) -> None:
         raise ImproperlyConfigured(
             f"pool {worker.pool!r} isn't available; there are: {', '.join(POOLS)}"
         )
+    # What is named there has to be known, and its packages installed.
+    app.call_reader()
+    app.result_format  # noqa: B018
     driver = _unopened_broker(app)
     if not driver.features.processes:
         raise ImproperlyConfigured(
@@ -174,5 +177,6 @@ def _make_setup(worker: Worker) -> Setup:
         max_tasks=options.max_tasks_per_child or conf.worker_max_tasks_per_child,
         time_limit=options.time_limit,
         soft_time_limit=options.soft_time_limit,
-        hard_limits=worker.pool != "solo",
+        started_in=options.started_in or os.getcwd(),
+        replaces=worker.pool != "solo",
     )

@@ -22,6 +22,7 @@ from umbel.exceptions import BrokerUnavailable, OperationalError
 from umbel.message import Dead, Delivery, How, Settlement
 from umbel.ports import Broker, Coordinator, ResultStore, Turn
 from umbel.worker.desk import Desk, Refused
+from umbel.worker.revocations import Revocations
 from umbel.worker.scoreboard import Word
 
 logger = logging.getLogger("umbel.worker")
@@ -64,22 +65,20 @@ class Consumer:
         last_wait: float = LAST_WAIT,
     ) -> None:
         self._broker = broker
-        self._coordinator = coordinator
         self._separate_store = None if store and store.location == broker.location else store
         self._owner = owner
         self._desk = desk
         self._diet = diet
         self._longest_pause = lease_time / 4
         self._last_wait = last_wait
+        self._give_up_at: float | None = None
         self._number = 0
         self._held: deque[Delivery] = deque()
         self._returns: list[int] = []
         self._more = False
         self._was_away = False
         self._declared = {*diet.queues}
-        self._seen_revocations = 0
-        self.revoked: set[str] = set()
-        """Ids that the revocation log has named; the log itself has the last word."""
+        self.revocations = Revocations(coordinator)
 
     def run(self) -> None:
         """Take turns until the desk says stop and everything is settled."""
@@ -193,7 +192,7 @@ class Consumer:
         reply = self._reach_the_broker(settlements, begin, limit)
         self._more = bool(limit) and len(reply.deliveries) == limit
         self._take_stock(settlements, reply)
-        self._read_revocations(reply.revocations)
+        self._insist(lambda: self.revocations.follow(reply.revocations))
         self._hand_out(reply, begin)
         if self._was_away:
             self._reconcile()
@@ -262,14 +261,21 @@ class Consumer:
             try:
                 return ask()
             except OperationalError as error:
-                if self._desk.stopping and (self._desk.kept or not self._runs_for()):
-                    self._last_wait -= pause
-                    if self._last_wait < 0:
-                        raise
+                if self._gives_up():
+                    raise
                 logger.warning("%s Trying again in %.2f s; running tasks go on.", error, pause)
                 time.sleep(pause)
                 self._was_away = True
                 pause = min(pause * 2, self._longest_pause)
+
+    def _gives_up(self) -> bool:
+        """Whether a stop has waited long enough for a broker or a store that is away."""
+        if not self._desk.stopping or (self._runs_for() and not self._desk.kept):
+            return False
+        now = time.monotonic()
+        if self._give_up_at is None:
+            self._give_up_at = now + self._last_wait
+        return now >= self._give_up_at
 
     def _reconcile(self) -> None:
         """After an outage: what the broker takes for ours and we know nothing of goes back."""
@@ -297,14 +303,6 @@ class Consumer:
             if lease == self._desk.awaited:
                 self._desk.answers.put(answer)
         self._desk.raise_floor()
-
-    def _read_revocations(self, version: int) -> None:
-        if version <= self._seen_revocations:
-            return
-        self._seen_revocations, entries = self._insist(
-            lambda: self._coordinator.revoked(self._seen_revocations)
-        )
-        self.revoked.update(entry.task_id for entry in entries)
 
     def _hand_out(self, reply: Turn, begin: int) -> None:
         """To the main thread what is marked, to the held what isn't yet."""

@@ -52,14 +52,18 @@ class Control:
 
     def _work(self) -> None:
         subscription: Subscription | None = None
+        behind = False
         while not self._stopping.is_set():
             try:
                 if subscription is None:
                     subscription = self._broker.subscribe([CONTROL_CHANNEL])
                     # What was revoked before this worker started ends no task of it.
                     self._version, _ = self._broker.revoked(self._version)
-                if subscription.get(WAIT) is not None:
+                # After a failed look, look again: what the log has is missed by nobody.
+                if subscription.get(WAIT) is not None or behind:
+                    behind = True
                     self.look()
+                    behind = False
             except OperationalError as error:
                 logger.warning("No control commands: %s", error)
                 time.sleep(WAIT)

@@ -13,6 +13,15 @@ from umbel.stored import format_traceback
 from umbel.task import Task
 
 
+def printable(text: str) -> str:
+    """`text` without control characters: a stranger's id could forge log lines."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ExceptionInfo:
     """An exception with its traceback, as handlers and signals get it (`einfo`)."""
@@ -49,14 +58,13 @@ class Execution:
     end: End | None = None
     error: BaseException | None = None
     stored_state: str = ""
-    signum: int | None = None
     time_limit: float | None = None
     soft_time_limit: float | None = None
 
     @property
     def name(self) -> str:
         """``task[id]``, for log lines."""
-        return f"{self.request.shadow or self.request.task}[{self.request.id}]"
+        return printable(f"{self.request.shadow or self.request.task}[{self.request.id}]")
 
     @property
     def texts(self) -> tuple[str, str, str, str]:

@@ -10,8 +10,8 @@ import contextvars
 import inspect
 import logging
 import time
-from collections.abc import Callable, Collection
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
@@ -22,9 +22,9 @@ from umbel.exceptions import (
     Ignore,
     InvalidTaskError,
     NotRegistered,
-    OperationalError,
     Reject,
     Retry,
+    SecurityError,
     SoftTimeLimitExceeded,
     TaskRevokedError,
     TimeLimitExceeded,
@@ -36,13 +36,13 @@ from umbel.options import TaskOptions
 from umbel.outcome import End, Options
 from umbel.protocol import read_request, take_call
 from umbel.request import Context, running
-from umbel.serialization import Call, as_call, decode
 from umbel.task import Task
+from umbel.typed import Unfit
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
+from umbel.worker.patience import patiently
 
 logger = logging.getLogger("umbel.worker")
 
-ASK_AGAIN: Final = 0.2
 EARLY: Final = 0.05
 """Seconds before its time that a task may start; the time in its header may have been rounded."""
 IsRevoked = Callable[[str], bool]
@@ -75,7 +75,10 @@ class Executor:
         self._is_revoked = is_revoked
         self._limits = (time_limit, soft_time_limit)
         self._store_started = store_started
-        self._accept = app.conf.accept_content
+        self._reader = app.call_reader()
+        self._typed = {
+            name: task.typed for name, task in app.tasks.items() if task.typed and task.typing
+        }
         self._zone = app.zone
         self._now = app.clock.wall
         self._options = {name: options_of(task) for name, task in app.tasks.items()}
@@ -111,7 +114,7 @@ class Executor:
     def _read_body(self, execution: Execution, message: Message | Unreadable) -> None:
         assert isinstance(message, Message)
         try:
-            args, kwargs, embed = _body(message, self._accept)
+            args, kwargs, embed = self._reader.call(message)
             take_call(execution.request, args, kwargs, embed)
             for part in _LATER_PARTS:
                 if getattr(execution.request, part):
@@ -119,7 +122,7 @@ class Executor:
                         f"the message carries {part!r}, which this release doesn't run; "
                         "send it to a worker that does, or requeue it after an upgrade"
                     )
-        except (DecodeError, InvalidTaskError) as error:
+        except (DecodeError, InvalidTaskError, SecurityError) as error:
             execution.end = End.UNREADABLE
             execution.error = error
 
@@ -178,8 +181,8 @@ class Executor:
         message = execution.delivery.message
         try:
             if isinstance(message, Message):
-                take_call(request, *_body(message, self._accept))
-        except (DecodeError, InvalidTaskError):
+                take_call(request, *self._reader.call(message))
+        except (DecodeError, InvalidTaskError, SecurityError):
             request.args, request.kwargs = [], {}
         execution.error = _loss_error(lost)
 
@@ -201,6 +204,15 @@ class Executor:
         with running(task, request):
             try:
                 value = self._call(task, request)
+            except Unfit as error:
+                # Another try would not fit either, whatever the task's options say of TypeErrors.
+                final = TypeError(str(error)).with_traceback(error.__traceback__)
+                return Ended(
+                    End.RAISED,
+                    error=final,
+                    einfo=ExceptionInfo.of(final),
+                    runtime=time.perf_counter() - started,
+                )
             except BaseException as error:
                 return _ended_by(error, task, time.perf_counter() - started)
         return Ended(End.RETURNED, value=value, runtime=time.perf_counter() - started)
@@ -209,10 +221,13 @@ class Executor:
         args, kwargs = request.args or [], request.kwargs or {}
         if signals.task_prerun.receivers:
             signals.task_prerun.send(task, task_id=request.id, task=task, args=args, kwargs=kwargs)
+        typed = self._typed.get(task.name)
+        # Handlers and signals see what the message holds, the function what it is annotated with.
+        given = (args, kwargs) if typed is None else typed.rebuild(args, kwargs)
         try:
             self.in_task = True
             task.before_start(request.id, args, kwargs)
-            value = task.run(*args, **kwargs)
+            value = task.run(*given[0], **given[1])
             return self._on_loop(value) if inspect.iscoroutine(value) else value
         finally:
             self.in_task = False
@@ -257,19 +272,6 @@ class Executor:
             self._runner.close()
 
 
-T = TypeVar("T")
-
-
-def patiently(ask: Callable[[], T]) -> T:
-    """The answer of a broker or a store, which may be away for a while."""
-    while True:
-        try:
-            return ask()
-        except OperationalError as error:
-            logger.warning("%s Trying again in %.1f s.", error, ASK_AGAIN)
-            time.sleep(ASK_AGAIN)
-
-
 def options_of(task: Task[Any, Any]) -> Options:
     """What of a task's options the outcome table needs."""
     return _options(task.options)
@@ -291,15 +293,6 @@ def options_in(info: bytes, task: str, own: dict[str, Options]) -> Options:
         return msgspec.convert(known[task], Options)
     except (msgspec.MsgspecError, KeyError, AttributeError, TypeError):
         return own.get(task, Options())
-
-
-def _body(message: Message, accept: Collection[str]) -> Call:
-    if message.headers.get("compression"):
-        raise InvalidTaskError(
-            f"the body is compressed ({message.headers['compression']!r:.40}), which this release "
-            "can't read; send it without task_compression"
-        )
-    return as_call(decode(message.body, message.content_type, message.content_encoding, accept))
 
 
 def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float) -> Ended:

@@ -27,6 +27,8 @@ from typing import Final, NoReturn
 
 PR_SET_PDEATHSIG: Final = 1
 LINE_BYTES: Final = 65536
+FORK_FAILED: Final = 71 << 8
+"""The wait status of an exit code 71, the system's word for "can't fork"."""
 
 Body = Callable[["Order"], int]
 """What a pool process runs; its exit code."""
@@ -143,7 +145,14 @@ class _Server:
 
     def _fork(self, order: Order) -> None:
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # No more processes, or no memory: as if it had died at once, so that it's tried later.
+            os.write(2, f"umbel: no pool process can be started: {error}\n".encode())
+            self._report(Report(order.number, 0))
+            self._report(Report(order.number, 0, FORK_FAILED))
+            return
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import multiprocessing
+import re
 import sys
-from typing import Any, TextIO
+import threading
+from typing import Any, Final, TextIO
 
 from umbel import signals
 from umbel.exceptions import ImproperlyConfigured
@@ -15,6 +17,9 @@ from umbel.worker.options import WorkerOptions
 
 logger = logging.getLogger("umbel.worker")
 stdouts = logging.getLogger("umbel.redirected")
+
+LONGEST_LINE: Final = 4096
+_LINE_END: Final = re.compile(r"[\r\n]")
 
 
 def set_up_logging(conf: Settings, options: WorkerOptions) -> None:
@@ -73,25 +78,35 @@ class _Lines(io.TextIOBase):
     def __init__(self, level: int) -> None:
         self._level = level
         self._rest = ""
-        self._writing = False
+        self._local = threading.local()
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
         # A handler that itself fails writes its traceback to sys.stderr, which is this.
-        if self._writing:
+        if getattr(self._local, "writing", False):
             stream: TextIO | None = sys.__stderr__
             return stream.write(text) if stream else len(text)
-        self._writing = True
+        *lines, self._rest = _LINE_END.split(self._rest + text)
+        if len(self._rest) > LONGEST_LINE:
+            lines.append(self._rest)
+            self._rest = ""
+        self._log(lines)
+        return len(text)
+
+    def flush(self) -> None:
+        rest, self._rest = self._rest, ""
+        self._log([rest])
+
+    def _log(self, lines: list[str]) -> None:
+        self._local.writing = True
         try:
-            *lines, self._rest = (self._rest + text).split("\n")
             for line in lines:
                 if line.strip():
                     stdouts.log(self._level, "%s", line)
         finally:
-            self._writing = False
-        return len(text)
+            self._local.writing = False
 
     def isatty(self) -> bool:
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 
@@ -49,10 +49,8 @@ class WorkerOptions:
     soft_time_limit: float | None = None
     prefetch_multiplier: int | None = None
     purge: bool = False
-    task_events: bool = False
-    quiet: bool = False
-    argv: tuple[str, ...] = field(default=())
-    """The command line to start again with; default the interpreter's own."""
+    started_in: str | None = None
+    """The working directory in which the command line makes sense; default the present one."""
 
 
 def node_name(pattern: str | None) -> str:

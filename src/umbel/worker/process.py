@@ -31,10 +31,11 @@ from umbel.worker.announce import announce
 from umbel.worker.consumer import LAST_WAIT, Consumer, Diet
 from umbel.worker.desk import Desk, Refused
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
-from umbel.worker.executor import Executor, patiently
+from umbel.worker.executor import Executor
 from umbel.worker.forkserver import Order
 from umbel.worker.offspring import disown
 from umbel.worker.options import ExitCode
+from umbel.worker.patience import patiently
 from umbel.worker.scoreboard import Scoreboard, Word
 from umbel.worker.settler import Decided, Settler
 
@@ -67,8 +68,11 @@ class Setup:
     max_tasks: int | None
     time_limit: float | None
     soft_time_limit: float | None
-    hard_limits: bool
-    """Whether the pool can keep hard limits; the solo pool can't."""
+    started_in: str
+    """The working directory of the command line, for a start as a new run."""
+    replaces: bool
+    """Whether the pool can end a process and start another; the solo pool can't, so it keeps no
+    hard limits, and its one process goes on after a task's ``sys.exit()``."""
 
     def owner(self, number: int) -> str:
         return f"{self.run}#{number}"
@@ -96,14 +100,14 @@ class PoolProcess:
         self._slot.words[Word.PID] = os.getpid()
         disown(setup.board.close)
         sys.setswitchinterval(SWITCH_INTERVAL)
-        signal.signal(signal.SIGUSR1, self._look_at_the_slot)
+        signal.signal(signal.SIGUSR1, lambda *_: None)  # until there is something to look with
         signals.worker_process_init.send(setup.hostname)
         broker = setup.app.broker
         self._enlist(broker)
         consumer = Consumer(
             broker,
             broker,
-            setup.app.store,
+            patiently(lambda: setup.app.store),
             self._owner,
             self._desk,
             self._diet,
@@ -112,6 +116,7 @@ class PoolProcess:
         )
         self._settler = Settler(setup.app, hostname=setup.hostname)
         self._executor = self._make_executor(consumer)
+        signal.signal(signal.SIGUSR1, self._look_at_the_slot)
         self._slot.words[Word.READY] = 1
         doorman = threading.Thread(
             target=self._pass_on_calls, args=(broker,), name="umbel-calls", daemon=True
@@ -133,11 +138,7 @@ class PoolProcess:
         app, setup = self._setup.app, self._setup
 
         def is_revoked(task_id: str) -> bool:
-            if task_id not in consumer.revoked:
-                return False
-            # An id can have been taken out of the log since; the log has the last word.
-            _, entries = patiently(lambda: app.broker.revoked(0))
-            return any(entry.task_id == task_id for entry in entries)
+            return consumer.revocations.names(task_id)
 
         def store_started(execution: Execution) -> None:
             store = app.store
@@ -155,15 +156,13 @@ class PoolProcess:
         )
 
     def _enlist(self, broker: Broker) -> None:
-        while True:
-            try:
-                broker.enlist(self._setup.run, self._owner, self._setup.info)
-                return
-            except RunLost:
-                self._fail(ExitCode.RUN_LOST)
-            except OperationalError as error:
-                logger.warning("%s Trying again in 0.5 s.", error)
-                time.sleep(0.5)
+        try:
+            patiently(
+                lambda: broker.enlist(self._setup.run, self._owner, self._setup.info),
+                until=lambda: self._desk.stopping,
+            )
+        except RunLost:
+            self._fail(ExitCode.RUN_LOST)
 
     # The I/O thread.
 
@@ -242,10 +241,10 @@ class PoolProcess:
                 execution.texts,
                 boot_time(),
                 execution.soft_time_limit,
-                execution.time_limit if self._setup.hard_limits else None,
+                execution.time_limit if self._setup.replaces else None,
             )
         if self._desk.is_given_back(lease):
-            del self._desk.unsettled[lease]
+            self._desk.unsettled.pop(lease, None)  # the I/O thread may have done it
             self._slot.words[Word.LANE] = lease << 1 | 1
             return
         if execution.end is None:
@@ -320,8 +319,8 @@ class PoolProcess:
     def _retire_if_due(self, ended: Ended) -> None:
         self._executed += 1
         most = self._setup.max_tasks
-        if (most and self._executed >= most) or ended.end is End.PROCESS_LOST:
-            self._desk.retiring = True
+        due = (most and self._executed >= most) or ended.end is End.PROCESS_LOST
+        self._desk.retiring = bool(due and self._setup.replaces)
 
 
 def run_pool_process(setup: Setup, order: Order) -> int:

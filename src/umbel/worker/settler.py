@@ -12,13 +12,8 @@ from typing import Any, Final
 
 from umbel import states
 from umbel.app import Umbel
-from umbel.exceptions import (
-    EncodeError,
-    Reject,
-    Retry,
-    SoftTimeLimitExceeded,
-    TimeLimitExceeded,
-)
+from umbel.codec import pack
+from umbel.exceptions import Reject, Retry, SoftTimeLimitExceeded, TimeLimitExceeded
 from umbel.message import Dead, Delivery, How, Message, Posting, Result, Settlement
 from umbel.outcome import End, Settle, Verdict, decide
 from umbel.protocol import next_headers, priority_of, rebuild_message
@@ -26,8 +21,10 @@ from umbel.saferepr import safe_repr
 from umbel.stored import encode_meta
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
 
-UNKNOWN_PAUSE: Final = 1.0
-"""Seconds until a message with an unknown task name is offered again."""
+UNKNOWN_PAUSE: Final = (1.0, 30.0)
+"""Seconds until a message with an unknown task name is offered again: a tenth of the time that
+it has waited, within these."""
+SHORTEST_DELAY: Final = 0.1
 
 _HOW: Final = {
     Settle.ACK: How.ACK,
@@ -58,11 +55,25 @@ class Settler:
         self._hostname = hostname
         self._stores = app.store is not None
         self._expires = conf.result_expires
+        self._result_format = app.result_format
         self._unknown_wait = conf.task_unknown_wait
         self._eta_in_broker = conf.task_eta_in_broker
 
     def decide(self, execution: Execution, ended: Ended) -> Decided:
-        """The outcome. A return value that can't be stored makes it a failure."""
+        """The outcome. What can't be stored or sent (a return value, a retry's options) makes it
+        a failure, whatever the task or a stranger has put together."""
+        try:
+            decided = self._decide(execution, ended)
+            for posting in decided.settlement.follow_ups:
+                pack(posting.message)
+        except Exception as error:
+            execution.request.follow_ups.clear()
+            einfo = ExceptionInfo.of(error)
+            failed = Ended(End.RAISED, error=error, einfo=einfo, runtime=ended.runtime)
+            return self._decide(execution, failed)
+        return decided
+
+    def _decide(self, execution: Execution, ended: Ended) -> Decided:
         delivery = execution.delivery
         verdict = decide(
             ended.end,
@@ -72,13 +83,7 @@ class Settler:
             waited_long=self._waited_long(delivery),
             stored_state=execution.stored_state,
         )
-        try:
-            result = self._result(execution, ended, verdict)
-        except EncodeError as error:
-            failed = Ended(
-                End.RAISED, error=error, einfo=ExceptionInfo.of(error), runtime=ended.runtime
-            )
-            return self.decide(execution, failed)
+        result = self._result(execution, ended, verdict)
         settlement = Settlement(
             delivery.lease,
             _HOW[verdict.settle],
@@ -101,13 +106,17 @@ class Settler:
         """Seconds until a released delivery is offered again: at its time, or after a pause."""
         due_at = execution.request.due_at
         if execution.end is End.NOT_DUE and due_at is not None:
-            return max(UNKNOWN_PAUSE / 10, due_at - self._now())
-        return UNKNOWN_PAUSE
+            return max(SHORTEST_DELAY, due_at - self._now())
+        least, most = UNKNOWN_PAUSE
+        return min(most, max(least, self._waited(execution.delivery) / 10))
 
     def _waited_long(self, delivery: Delivery) -> bool:
+        return self._waited(delivery) >= self._unknown_wait
+
+    def _waited(self, delivery: Delivery) -> float:
+        """Seconds since a worker first didn't know the task's name."""
         since = delivery.unknown_since_at
-        waited = 0.0 if since is None else self._now() - since
-        return waited >= self._unknown_wait
+        return 0.0 if since is None else self._now() - since
 
     def _result(self, execution: Execution, ended: Ended, verdict: Verdict) -> Result | None:
         state = verdict.state
@@ -145,6 +154,7 @@ class Settler:
             datetime.fromtimestamp(now, self._zone or UTC).isoformat() if done else None,
             request.group,
             request.parent_id,
+            form=self._result_format,
         )
         expires_at = None if self._expires is None else now + self._expires
         return Result(task_id, state, meta, expires_at)

@@ -66,7 +66,7 @@ def _is_stopped(pid: int) -> bool:
         time.sleep(UNSEEN_STOP)
         return True
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()  # a process's name is any bytes
     except OSError:
         return False
-    return stat.rpartition(")")[2].split()[0] in "TtZX"
+    return stat.rpartition(b")")[2].split()[0] in (b"T", b"t", b"Z", b"X")

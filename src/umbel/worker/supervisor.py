@@ -40,6 +40,7 @@ LOOK: Final = 0.05
 REMIND: Final = 0.2
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 LOOK_FOR_PEERS: Final = 0.5
+TERMINATING: Final = 5.0
 PRUNE: Final = 600.0
 """Seconds between two clean-ups of expired results."""
 SPARE_SLOTS: Final = 2
@@ -82,7 +83,12 @@ class Beside:
         self._thread.start()
 
     def _run(self) -> None:
-        self._code = self._loop()
+        try:
+            self._code = self._loop()
+        except BaseException:
+            # Nobody would hear signals any more. The scoreboard stays for the next worker.
+            logger.critical("The solo worker's supervisor failed.", exc_info=True)
+            os._exit(ExitCode.SOFTWARE)
 
     def join(self) -> int:
         self._thread.join()
@@ -106,6 +112,8 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         self._last_number = 0
         self._revocations: deque[Revocation] = deque()
+        self._terminating: list[tuple[Revocation, float]] = []
+        """Until when each is looked for: its task may be about to start."""
         self._wake_read, self._wake_write = wakeup_pipe()
         self._stop: Stop | None = None
         self._is_burying = False
@@ -183,6 +191,10 @@ class Supervisor:
             self._stop = Stop("Warm", ExitCode.OK)
 
     def _fail_solo(self, code: int) -> None:
+        if code == ExitCode.UNSETTLED:
+            self._undertaker.failed = True
+            self._children.clear()
+            return
         self._run_lost = f"the pool ended with code {code}"
 
     def _end(self) -> int:
@@ -214,8 +226,10 @@ class Supervisor:
         self._setup.board.remove()
 
     def _end_lost_run(self) -> int:
-        """The run is another's by now: nothing of it may go on. Start again as a new one."""
-        logger.error("This worker starts again as a new run: %s.", self._run_lost)
+        """The run is another's by now: nothing of it may go on. Start again as a new one, unless
+        it was to stop anyway."""
+        what = "ends" if self._stop is not None else "starts again as a new run"
+        logger.error("This worker %s: %s.", what, self._run_lost)
         for child in self._children.values():
             if (running := child.slot.running()) is not None:
                 logger.error(
@@ -228,11 +242,14 @@ class Supervisor:
         self._let_go()
         sys.stdout.flush()
         sys.stderr.flush()
+        if self._stop is not None:
+            os._exit(ExitCode.RUN_LOST)
+        os.chdir(self._setup.started_in)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
     def _let_go(self) -> None:
         """Leave nothing for others to wait for, unless they can still settle what is left."""
-        if self._undertaker.failed and not self._undertaker.broken:
+        if self._undertaker.failed:
             return
         self._setup.board.path.unlink(missing_ok=True)
         with contextlib.suppress(OperationalError):
@@ -255,8 +272,7 @@ class Supervisor:
                 self._on_report(report)
             if self._server.lost:
                 self._on_server_lost()
-        while self._revocations:
-            self._terminate(self._revocations.popleft())
+        self._terminate_what_is_revoked()
         for child in list(self._children.values()):
             child.watch.look()
         if self._undertaker.broken:
@@ -408,10 +424,24 @@ class Supervisor:
 
     # Termination.
 
-    def _terminate(self, revocation: Revocation) -> None:
-        if self._server is None:
-            logger.warning("The solo pool can't terminate %s: only stop cold.", revocation.task_id)
-            return
+    def _terminate_what_is_revoked(self) -> None:
+        """Once for each task that runs, now or within the next seconds."""
+        now = time.monotonic()
+        while self._revocations:
+            revocation = self._revocations.popleft()
+            if self._server is None:
+                task_id = revocation.task_id
+                logger.warning("The solo pool can't terminate %s: only stop cold.", task_id)
+            else:
+                self._terminating.append((revocation, now + TERMINATING))
+        self._terminating = [
+            (revocation, until)
+            for revocation, until in self._terminating
+            if now < until and not self._terminate(revocation)
+        ]
+
+    def _terminate(self, revocation: Revocation) -> bool:
+        """Whether the task runs here, and so was told to end."""
         for child in self._children.values():
             running = child.slot.running()
             if running is not None and running.task_id == revocation.task_id:
@@ -422,6 +452,8 @@ class Supervisor:
                     revocation.signal,
                 )
                 child.watch.terminate(running.lease, revocation.signal)
+                return True
+        return False
 
     # Shutdown.
 

@@ -6,6 +6,7 @@ It ends no task: what was running is set aside in the broker, and a pool process
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -46,6 +47,8 @@ class Undertaker:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="umbel-undertaker", daemon=True)
         self._giving_up = threading.Event()
+        self._freeing: set[str] = set()
+        """Owners for which a job waits already."""
         self.set_aside_at = 0.0
         """Monotonic time at which something was last set aside for burial; 0 is never."""
         self.failed = False
@@ -86,6 +89,7 @@ class Undertaker:
         """
 
         def job() -> None:
+            self._freeing.discard(owner)
             behind = sorted(each for each in self._broker.held(owner) if each > lease)
             if not behind or not forbid_behind(slot, lease, behind[-1]):
                 return
@@ -93,7 +97,9 @@ class Undertaker:
             releases = [Settlement(each, How.RELEASE) for each in behind]
             self._broker.turn(owner, 0, settlements=[*settled, *releases])
 
-        self._jobs.put(job)
+        if owner not in self._freeing:
+            self._freeing.add(owner)
+            self._jobs.put(job)
 
     def prune(self) -> None:
         """Delete results that have expired."""
@@ -142,7 +148,15 @@ class Undertaker:
         lease = slot.running_lease()
         ended = {settlement.lease for settlement in decided}
         running = [lease] if lease and lease not in ended and not slot.skipped(lease) else []
-        self._broker.abandon(owner, decided=decided, running=running, lost=lost)
+        try:
+            self._broker.abandon(owner, decided=decided, running=running, lost=lost)
+        except (OperationalError, RunLost):
+            raise
+        except Exception:
+            # Something in an outcome can't be settled: then its task counts as lost, and nothing
+            # else of the worker's.
+            logger.critical("What a dead process had decided can't be settled.", exc_info=True)
+            self._broker.abandon(owner, running=[*running, *ended], lost=lost)
         if running:
             self.set_aside_at = time.monotonic()
 
@@ -155,7 +169,8 @@ class Undertaker:
         if store is None:
             return decided
         held = self._broker.held(owner)
-        store.put([each.result for each in decided if each.result and each.lease in held])
+        if results := [each.result for each in decided if each.result and each.lease in held]:
+            store.put(results)
         return [replace(each, result=None) for each in decided]
 
     def _work(self) -> None:
@@ -180,8 +195,10 @@ class Undertaker:
 
 
 def _prune(store: ResultStore) -> None:
-    if count := store.prune():
-        logger.info("Deleted %d expired results.", count)
+    # A store that is away has time: it isn't asked again before the next clean-up.
+    with contextlib.suppress(OperationalError):
+        if count := store.prune():
+            logger.info("Deleted %d expired results.", count)
 
 
 def decided_outcomes(slot: Slot) -> list[Settlement]:

@@ -56,20 +56,25 @@ class Watch:
             self._free_what_waits(lease)
 
     def terminate(self, lease: int, name: str) -> None:
-        """End `lease` with a signal; SIGKILL follows where that doesn't end the process."""
-        number = getattr(signal, name, signal.SIGTERM)
+        """End `lease` with a signal, if it still runs; SIGKILL follows where that isn't enough.
+
+        An unknown name is SIGTERM.
+        """
+        number = getattr(signal.Signals, name, signal.SIGTERM)
         words = self._slot.words
-        if number == signal.SIGUSR1:
-            words[Word.SOFT_AT] = int(boot_time() * 1e9)
-            self._send(signal.SIGUSR1)
-            return
-        self.cause = (lease, Lost(Loss.TERMINATED, name))
-        words[Word.TERMINATE] = lease
-        self._terminate = (lease, name, time.monotonic())
-        if number == signal.SIGKILL:
-            self._end(lease, Lost(Loss.TERMINATED, name))
-        else:
+
+        def act() -> None:
+            if self._slot.running_lease() != lease:
+                return
+            if number == signal.SIGUSR1:
+                words[Word.SOFT_AT] = max(1, int(boot_time() * 1e9))
+            else:
+                self.cause = (lease, Lost(Loss.TERMINATED, number.name))
+                words[Word.TERMINATE] = lease
+                self._terminate = (lease, number.name, time.monotonic())
             self._send(number)
+
+        stopped(self._slot.pid, act)
 
     def kill(self, lost: Lost) -> None:
         """End the process, whatever it does; what runs then has `lost` as its cause."""
