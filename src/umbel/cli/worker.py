@@ -152,6 +152,7 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
     "--task-events",
     "--events",
     is_flag=True,
+    expose_value=False,
     help="Accepted; events come with a later release.",
 )
 @_celerys_other_options
