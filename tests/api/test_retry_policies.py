@@ -52,6 +52,7 @@ def after(task: Task[..., Any], request: Context, error: BaseException) -> Any:
         assert request.follow_ups == []
         return None
     assert found.posting is not None
+    assert isinstance(found.when, (int, float))
     assert found.posting.due_at == pytest.approx(task.app.clock.wall() + found.when)
     return found.when
 

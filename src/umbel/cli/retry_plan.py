@@ -72,10 +72,13 @@ def command(
         return
     for case in cases:
         _print(task, case, session.no_color)
+        if case is not cases[-1]:
+            click.echo()
+    names = _names(options.auto.dead_letter_for)
     if reason:
         click.echo(reason)
-    elif names := _names(options.auto.dead_letter_for):
-        click.echo(f"never retried: {', '.join(names)}")
+    elif names and exception is None:
+        click.echo(f"\nnever retried: {', '.join(names)}")
 
 
 def _options(session: Session, name: str) -> TaskOptions:
@@ -217,7 +220,6 @@ def _print(task: str, case: Case, no_color: bool) -> None:
     click.echo(_total(plan))
     if case.retry_after_maximum is not None:
         click.echo(f"a Retry-After makes a delay longer, up to {case.retry_after_maximum:g} s")
-    click.echo()
 
 
 def _total(plan: Plan) -> str:
