@@ -1,15 +1,20 @@
-"""Plain data: what JSON has a form for. Any other value is lowered to it, or refused by place."""
+"""Plain data: what JSON has a form for. Any other value is lowered to it, or refused by place.
+
+Other serializers lower to what they have a form for, each by a `Form` of its own.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Set
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from datetime import date, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -69,8 +74,24 @@ def is_plain(value: Any, depth: int = 0) -> bool:
     return True
 
 
-def lower(value: Any, depth: int = 0) -> Any:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """What a serializer can carry beside text, numbers, booleans, None, lists and dicts."""
+
+    name: str
+    """As in "can't be sent as JSON"."""
+    carry: Callable[[object], object]
+    """What a value of another type is sent as; None: it can't be."""
+    key: Callable[[object], object]
+    """What a key is sent as. Raises Refused."""
+    escape: Callable[[dict[Any, Any]], dict[Any, Any]]
+    int: Callable[[int], int]
+    """What an integer is sent as. Raises Refused."""
+
+
+def lower(value: Any, depth: int = 0, form: Form | None = None) -> Any:
     """`value` as exact built-in types, tagged and escaped; Refused for what can't be sent."""
+    form = form or JSON
     if type(value) in _SCALARS and type(value) is not int:
         return value
     if isinstance(value, str):
@@ -78,20 +99,22 @@ def lower(value: Any, depth: int = 0) -> Any:
     if isinstance(value, float):
         return float.__float__(value)
     if isinstance(value, int):
-        return _lower_int(value)
+        return form.int(value)
     if depth >= MAX_DEPTH:
         raise Refused(f"nested more than {MAX_DEPTH} levels deep, or contains itself")
     if isinstance(value, (list, tuple)):
-        return _lower_items(value, depth)
+        return _lower_items(value, depth, form)
     if isinstance(value, dict):
-        return jsontypes.escape(_lower_dict(value, depth))
+        return form.escape(_lower_dict(value, depth, form))
     to_json = getattr(value, "__json__", None)
     if callable(to_json) and not isinstance(value, type):
-        return lower(to_json(), depth + 1)
-    tag = jsontypes.to_tag(value)
-    if tag is None:
-        raise Refused(f"object of type {_type_name(value)} can't be sent as JSON; {_advice(value)}")
-    return tag
+        return lower(to_json(), depth + 1, form)
+    carried = form.carry(value)
+    if carried is None:
+        raise Refused(
+            f"object of type {_type_name(value)} can't be sent as {form.name}; {_advice(value)}"
+        )
+    return carried
 
 
 def _lower_int(value: int) -> int:
@@ -103,25 +126,27 @@ def _lower_int(value: int) -> int:
     return int.__int__(value)
 
 
-def _lower_items(items: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+def _lower_items(items: list[Any] | tuple[Any, ...], depth: int, form: Form) -> list[Any]:
     lowered: list[Any] = []
     for index, item in enumerate(items):
         try:
-            lowered.append(lower(item, depth + 1))
+            lowered.append(lower(item, depth + 1, form))
         except Refused as exc:
             exc.steps.append(f"[{index}]")
             raise
     return lowered
 
 
-def _lower_dict(mapping: dict[Any, Any], depth: int) -> dict[str, Any]:
-    lowered: dict[str, Any] = {}
+def _lower_dict(mapping: dict[Any, Any], depth: int, form: Form) -> dict[Any, Any]:
+    lowered: dict[Any, Any] = {}
     for key, item in mapping.items():
-        name = _lower_key(key)
+        name = form.key(key)
         if name in lowered:
-            raise Refused(f"two of its keys become {safe_repr(name, 80)} in JSON; use text keys")
+            raise Refused(
+                f"two of its keys become {safe_repr(name, 80)} in {form.name}; use text keys"
+            )
         try:
-            lowered[name] = lower(item, depth + 1)
+            lowered[name] = lower(item, depth + 1, form)
         except Refused as exc:
             exc.steps.append(f"[{safe_repr(key, 80)}]")
             raise
@@ -133,10 +158,18 @@ def _lower_key(key: object) -> str:
         return str.__str__(key)
     if key is None or isinstance(key, (int, float)):
         return json.dumps(key)
-    raise Refused(
-        f"the key {safe_repr(key, 80)} of type {_type_name(key)} can't be sent as JSON; "
+    raise refused_key(key, "JSON")
+
+
+def refused_key(key: object, form: str) -> Refused:
+    """That this key can't be sent in the form of this name."""
+    return Refused(
+        f"the key {safe_repr(key, 80)} of type {_type_name(key)} can't be sent as {form}; "
         "use text keys, or a list of pairs: list(value.items())"
     )
+
+
+JSON: Final = Form("JSON", jsontypes.to_tag, _lower_key, jsontypes.escape, _lower_int)
 
 
 def _type_name(value: object) -> str:
@@ -156,6 +189,8 @@ def _advice(value: object) -> str:
             return "send bytes: bytes(value)"
         case timedelta():
             return "send its seconds: value.total_seconds()"
+        case date() | time() | Decimal() | UUID():
+            return "send its text: str(value), or annotate the parameter with its type"
         case PurePath():
             return "send its text: str(value)"
         case BaseException():

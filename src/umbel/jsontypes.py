@@ -31,6 +31,7 @@ from uuid import UUID
 
 from umbel.exceptions import DecodeError
 
+EXTRA_TYPES: Final = (datetime, date, time, Decimal, UUID, bytes)
 TYPE: Final = "__type__"
 _VALUE: Final = "__value__"
 _PLAIN: Final = "__plain__"

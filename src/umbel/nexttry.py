@@ -7,6 +7,7 @@ from datetime import tzinfo
 from typing import Any
 
 from umbel.exceptions import InvalidTaskError
+from umbel.formats import CallFormat, encode_call
 from umbel.message import Message, Posting
 from umbel.options import priority_option, seconds_option
 from umbel.protocol import FIRST_RUN, next_headers, priority_of, rebuild_message
@@ -14,7 +15,6 @@ from umbel.publish import check_size, custom_headers, due, expiry, new_id
 from umbel.request import Context
 from umbel.routing import Address
 from umbel.saferepr import safe_repr
-from umbel.serialization import dumps_call
 
 
 def next_posting(
@@ -28,12 +28,14 @@ def next_posting(
     max_size: int,
     repr_levels: int,
     eta_in_broker: bool,
+    form: CallFormat | None = None,
     first_run_at: float | None = None,
 ) -> Posting:
     """What is sent for the next try of `request`.
 
     `call` are the options given to `Task.retry`; what they don't name stays as it is, and so does
     the body unless there is a `new_call`. `address` None is the queue that the delivery is from.
+    A new body is of the format `form`, plain JSON where that is None.
     `eta_in_broker` false leaves its time to whoever receives it, as Celery does. `first_run_at`
     (unix seconds) is written into the message, unless it is None.
     """
@@ -57,8 +59,10 @@ def next_posting(
         headers=headers,
         priority=priority_of(message) if priority is None else priority_option(priority),
         expiration=expiration,
-        body=_set_body(headers, request, new_call, repr_levels),
+        body=_set_body(headers, request, new_call, repr_levels, form, max_size),
     )
+    if form is not None and new_call is not None:
+        rebuilt = form.marked(rebuilt)
     check_size(rebuilt, custom, max_size)
     return Posting(
         message=rebuilt,
@@ -105,13 +109,15 @@ def _set_body(
     request: Context,
     new_call: tuple[Sequence[Any], Mapping[str, Any]] | None,
     repr_levels: int,
+    form: CallFormat | None,
+    max_size: int,
 ) -> bytes | None:
     if new_call is None:
         return None
     args, kwargs = new_call
     headers["argsrepr"] = safe_repr(tuple(args), 1024, repr_levels)
     headers["kwargsrepr"] = safe_repr(dict(kwargs), 1024, repr_levels)
-    return dumps_call(
+    return encode_call(
         tuple(args),
         kwargs,
         {
@@ -120,4 +126,6 @@ def _set_body(
             "chain": request.chain,
             "chord": request.chord,
         },
+        form,
+        max_size,
     )

@@ -22,13 +22,14 @@ from msgspec.structs import replace
 from umbel.clock import Clock
 from umbel.connect import Connections
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, MessageTooLarge
+from umbel.formats import CallFormat, Serializers, encode_call, sent_call
 from umbel.message import Message, Posting
 from umbel.options import Plan, When
 from umbel.protocol import HEADERS, NO_EMBED, build_message, parse_instant, unix_seconds
 from umbel.request import Child, current_request, executing
 from umbel.retry import RetryPolicy
 from umbel.saferepr import safe_repr
-from umbel.serialization import dumps, dumps_call, loads_call
+from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish
 
@@ -79,10 +80,17 @@ class Due(NamedTuple):
 class Publisher:
     """Builds and sends the messages of one app. Thread-safe."""
 
-    def __init__(self, connections: Connections, conf: Settings, clock: Clock) -> None:
+    def __init__(
+        self, connections: Connections, conf: Settings, clock: Clock, serializers: Serializers
+    ) -> None:
         self._connections = connections
         self._conf = conf
         self._clock = clock
+        self._serializers = serializers
+
+    def call_format(self, serializer: str | None, compression: str | None) -> CallFormat | None:
+        """How bodies are made by these options; None: plain JSON. See `CallFormat.find`."""
+        return CallFormat.find(serializer, compression, self._serializers)
 
     def build(
         self,
@@ -103,13 +111,26 @@ class Publisher:
             eta = due(options.get("countdown"), options.get("eta"), now, plan.zone)
             expires, expiration = expiry(plan.expires, now, plan.zone)
             custom = custom_headers(options.get("headers"))
+        form = None
+        if plan.serializer != JSON.name or plan.compression is not None:
+            form = self.call_format(plan.serializer, plan.compression)
+        sent = args, kwargs
+        if plan.typed is not None:
+            sent = plan.typed.lower(args, kwargs, (form.serializer if form else JSON).keeps)
+        body = b""
+        if not before_task_publish.receivers:
+            body = (
+                dumps_call(*sent, NO_EMBED)
+                if form is None
+                else form.body(*sent, NO_EMBED, plan.max_size)
+            )
         root_id, parent_id = None, None
         if options or current_request.get() is not None:
             root_id, parent_id = _lineage(options)
         message = build_message(
             task=plan.task,
             task_id=task_id,
-            body=b"" if before_task_publish.receivers else dumps_call(args, kwargs, NO_EMBED),
+            body=body,
             argsrepr=options.get("argsrepr") or safe_repr(args, 1024, plan.repr_levels),
             kwargsrepr=options.get("kwargsrepr") or safe_repr(kwargs, 1024, plan.repr_levels),
             origin=ORIGIN.name,
@@ -133,7 +154,9 @@ class Publisher:
             custom=custom,
         )
         if before_task_publish.receivers:
-            message = self._announce(plan, message, args, kwargs)
+            message = self._announce(plan, message, sent, form)
+        if form is not None:
+            message = form.marked(message)
         check_size(message, custom, plan.max_size)
         return Posting(
             message=message,
@@ -156,7 +179,7 @@ class Publisher:
         self._publish(postings, policy)
         if after_task_publish.receivers:
             for posting in postings:
-                _announce_sent(posting)
+                self._announce_sent(posting)
 
     @contextmanager
     def batch(self, policy: RetryPolicy | None) -> Iterator[None]:
@@ -197,13 +220,17 @@ class Publisher:
             time.sleep(wait)
 
     def _announce(
-        self, plan: Plan, message: Message, args: Args, kwargs: Mapping[str, Any]
+        self,
+        plan: Plan,
+        message: Message,
+        call: tuple[Args, Mapping[str, Any]],
+        form: CallFormat | None,
     ) -> Message:
         """Let receivers change headers, properties and arguments; then encode the body."""
         embed = dict(NO_EMBED)
         before_task_publish.send(
             sender=plan.task,
-            body=(args, kwargs, embed),
+            body=(*call, embed),
             exchange=plan.address.exchange,
             routing_key=plan.address.routing_key,
             headers=message.headers,
@@ -211,7 +238,17 @@ class Publisher:
             declare=[plan.address.queue],
             retry_policy=None if plan.policy is None else asdict(plan.policy),
         )
-        return replace(message, body=dumps_call(args, kwargs, embed))
+        return replace(message, body=encode_call(*call, embed, form, plan.max_size))
+
+    def _announce_sent(self, posting: Posting) -> None:
+        message = posting.message
+        after_task_publish.send(
+            sender=message.task,
+            body=sent_call(message, self._serializers, self._conf.task_max_message_size),
+            exchange=posting.exchange,
+            routing_key=posting.routing_key,
+            headers=message.headers,
+        )
 
 
 class Batch:
@@ -351,14 +388,3 @@ def _lineage(options: Mapping[str, Any]) -> tuple[str | None, str | None]:
         return root_id, parent_id
     request = entry.request
     return root_id or request.root_id or request.id, parent_id or request.id
-
-
-def _announce_sent(posting: Posting) -> None:
-    message = posting.message
-    after_task_publish.send(
-        sender=message.task,
-        body=loads_call(message.body),
-        exchange=posting.exchange,
-        routing_key=posting.routing_key,
-        headers=message.headers,
-    )

@@ -9,29 +9,33 @@ lone surrogates.
 What changes on the way, as with Celery: tuples become lists; subclasses of ``str``, ``int``,
 ``float``, ``list`` and ``dict`` become those; keys that are numbers, booleans or None become
 text. An object with ``__json__()`` is sent as what that returns. Extra types: `jsontypes`.
+
+Below that, the serializers by name: JSON, those of `serializers`, and the user's own, which
+`register` makes known to this process.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
 
 from umbel import jsontypes
-from umbel.exceptions import DecodeError, EncodeError
+from umbel.exceptions import DecodeError, EncodeError, ImproperlyConfigured
 from umbel.jsonplain import Refused, is_plain, lower
 from umbel.saferepr import safe_repr
+from umbel.serializers import BUILT_IN, Serializer
 
 CONTENT_TYPE: Final = "application/json"
 CONTENT_ENCODING: Final = "utf-8"
 
 Call = tuple[list[Any], dict[str, Any], dict[str, Any]]
 
-_CALL_NAMES: Final = {"[0]": "args", "[1]": "kwargs", "[2]": "embed"}
+CALL_NAMES: Final = {"[0]": "args", "[1]": "kwargs", "[2]": "embed"}
 _NO_NAMES: Final[Mapping[str, str]] = {}
-_MIME_BY_NAME: Final = {"json": CONTENT_TYPE}
 _TYPE_KEY: Final = f'"{jsontypes.TYPE}"'.encode()
 
 _encode = msgspec.json.Encoder().encode
@@ -66,7 +70,7 @@ def dumps_call(
     args: list[Any] | tuple[Any, ...], kwargs: Mapping[str, Any], embed: Mapping[str, Any]
 ) -> bytes:
     """The body of a task message: a JSON array of positional, named and workflow arguments."""
-    return dumps((args, dict(kwargs), dict(embed)), names=_CALL_NAMES)
+    return dumps((args, dict(kwargs), dict(embed)), names=CALL_NAMES)
 
 
 def loads(data: bytes) -> Any:
@@ -91,14 +95,81 @@ def loads_call(data: bytes) -> Call:
 def as_call(body: object) -> Call:
     """`body` as ``(args, kwargs, embed)``; DecodeError if it hasn't that shape."""
     match body:
-        case [list() as args, dict() as kwargs, dict() as embed]:
-            return args, kwargs, embed
-        case [list() as args, dict() as kwargs, None]:
-            return args, kwargs, {}
+        case [list() | tuple() as args, dict() as kwargs, dict() | None as embed]:
+            # Only JSON's keys are always text.
+            if all(type(key) is str for key in kwargs):
+                return args if type(args) is list else list(args), kwargs, embed or {}
     raise DecodeError(
         f"the body is {safe_repr(body, 80)}; a task's is [positional arguments (an array), "
         "named arguments (an object), callbacks and chain (an object)]"
     )
+
+
+def register(
+    name: str,
+    encoder: Callable[[Any], bytes | str],
+    decoder: Callable[[bytes], Any],
+    content_type: str,
+    content_encoding: str = "utf-8",
+) -> None:
+    """Make a serializer known to this process, or replace one of that name.
+
+    `encoder` makes text or bytes of a value; `decoder` gets bytes. Senders use it where
+    `task_serializer` or ``serializer=`` names it, workers where `accept_content` does.
+    """
+    for text in (name, content_type, content_encoding):
+        if not isinstance(text, str) or not text:
+            raise TypeError(f"register got {text!r:.80}; expected a text that isn't empty")
+    if not callable(encoder) or not callable(decoder):
+        raise TypeError(f"register of {name!r} expects two functions: encoder and decoder")
+    if name == JSON.name or content_type == CONTENT_TYPE:
+        raise ValueError(
+            f"the serializer {name!r} with the content type {content_type!r} would take JSON's "
+            "place, in which results and control commands travel; give it names of its own"
+        )
+    _registered[name] = Serializer(name, content_type, content_encoding, encoder, decoder)
+
+
+def unregister(name: str) -> None:
+    """Forget a serializer. Raises `ImproperlyConfigured` where there is none of this name."""
+    if name == JSON.name:
+        raise ValueError("JSON can't be unregistered; leave it out of accept_content")
+    if name not in _registered:
+        raise _unknown(name)
+    del _registered[name]
+
+
+def find_serializer(name: object) -> Serializer:
+    """The serializer of this name or content type. Raises `ImproperlyConfigured`."""
+    for each in _registered.values():
+        if name in (each.name, each.content_type):
+            each.require()
+            return each
+    raise _unknown(name)
+
+
+def _unknown(name: object) -> ImproperlyConfigured:
+    near = get_close_matches(str(name), _registered, n=2)
+    advice = (
+        f"did you mean {' or '.join(map(repr, near))}?"
+        if near
+        else "umbel.serialization.register makes one known"
+    )
+    return ImproperlyConfigured(
+        f"no serializer {name!r:.80} is known here; known: {', '.join(sorted(_registered))}; "
+        + advice
+    )
+
+
+def readers(
+    accept: Iterable[str], more: Mapping[str, Serializer] | None = None
+) -> dict[str, Serializer]:
+    """By content type, the serializers that `accept` names. Raises `ImproperlyConfigured`.
+
+    `more` are known to the caller alone, by name.
+    """
+    chosen = [(more or {}).get(name) or find_serializer(name) for name in accept]
+    return {each.content_type.lower(): each for each in chosen}
 
 
 def decode(
@@ -111,26 +182,43 @@ def decode(
 
     `accept` holds names (``json``) or content types. No `content_encoding` means UTF-8.
     """
-    if content_type == CONTENT_TYPE and content_encoding == CONTENT_ENCODING and "json" in accept:
-        return loads(data)
-    _check_accepted(content_type, accept)
-    return loads(_as_utf8(data, content_encoding))
+    return read(data, content_type, content_encoding, readers(accept))
 
 
-def _check_accepted(content_type: str, accept: Collection[str]) -> None:
-    accepted = {_MIME_BY_NAME.get(name, name) for name in accept}
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind not in accepted:
-        raise DecodeError(
-            f"content of type {content_type!r} isn't accepted here; accepted: "
-            f"{', '.join(sorted(accepted)) or 'nothing'}. Send it as JSON "
-            "(task_serializer='json'), or add its type to accept_content."
-        )
-    if kind != CONTENT_TYPE:
-        raise DecodeError(
-            f"content of type {content_type!r} can't be read; only {CONTENT_TYPE} can. "
-            "Send it as JSON (task_serializer='json')."
-        )
+def read(
+    data: bytes,
+    content_type: str,
+    content_encoding: str | None,
+    accepted: Mapping[str, Serializer],
+) -> Any:
+    """As `decode`, with what is accepted as `readers` gives it.
+
+    A signed body that isn't to be trusted is a SecurityError.
+    """
+    if content_type == CONTENT_TYPE and content_encoding == CONTENT_ENCODING:
+        if CONTENT_TYPE in accepted:
+            return loads(data)
+        raise _not_accepted(content_type, accepted)
+    serializer = accepted.get(content_type.partition(";")[0].strip().lower())
+    if serializer is None:
+        raise _not_accepted(content_type, accepted)
+    if serializer is JSON:
+        return loads(_as_utf8(data, content_encoding))
+    return serializer.loads(data)
+
+
+def _not_accepted(content_type: str, accepted: Mapping[str, Serializer]) -> DecodeError:
+    return DecodeError(
+        f"content of type {content_type!r} isn't accepted here; accepted: "
+        f"{', '.join(sorted(accepted)) or 'nothing'}. Send it as JSON "
+        "(task_serializer='json'), or add its type to accept_content."
+    )
+
+
+JSON: Final = Serializer(
+    "json", CONTENT_TYPE, CONTENT_ENCODING, dumps, loads, jsontypes.EXTRA_TYPES
+)
+_registered: Final = {each.name: each for each in (JSON, *BUILT_IN)}
 
 
 def _as_utf8(data: bytes, charset: str | None) -> bytes:

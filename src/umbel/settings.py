@@ -62,12 +62,20 @@ class Settings:
     imports: tuple[str, ...]
     include: tuple[str, ...]
     result_backend: str | None
+    result_accept_content: tuple[str, ...] | None
+    result_compression: str | None
     result_expires: float | None
-    result_serializer: Literal["json"]
+    result_serializer: str
+    security_cert_store: str | None
+    security_certificate: str | None
+    security_digest: str
+    security_key: str | None
+    security_key_password: str | bytes | None
     task_acks_late: bool
     task_acks_on_failure: bool | None
     task_acks_on_failure_or_timeout: bool
     task_acks_on_timeout: bool | None
+    task_compression: str | None
     task_create_missing_queues: bool
     task_dead_letters: bool
     task_default_exchange: str | None
@@ -86,7 +94,7 @@ class Settings:
     task_repr_maxlevels: int
     task_retry_on_worker_lost: bool
     task_routes: Mapping[object, object] | Sequence[object] | None
-    task_serializer: Literal["json"]
+    task_serializer: str
     task_soft_time_limit: float | None
     task_store_errors_even_if_ignored: bool
     task_time_limit: float | None

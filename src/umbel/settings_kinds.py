@@ -12,6 +12,9 @@ from datetime import timedelta, tzinfo
 from enum import Enum
 from math import isfinite, isnan
 
+from umbel.compression import find_compression
+from umbel.exceptions import ImproperlyConfigured
+
 API = "the release that completes Celery's API"
 
 
@@ -218,23 +221,32 @@ def one_of(choices: Mapping[object, object], hints: Mapping[object, str], text: 
     return Kind(text, accept, str)
 
 
-_MORE_SERIALIZERS = f"other serializers are honoured by {API}"
-_OTHER_SERIALIZERS: Mapping[object, str] = dict.fromkeys(
-    ("auth", "msgpack", "pickle", "yaml"), _MORE_SERIALIZERS
-)
-JSON_ONLY = one_of({"json": "json", "application/json": "json"}, _OTHER_SERIALIZERS, "'json'")
+def _serializer(value: object) -> str:
+    name = _nonempty(value)
+    return "json" if name == "application/json" else name
 
 
-def _json_names(value: object) -> tuple[str, ...]:
-    names = _names(value)
-    for name in names:
-        JSON_ONLY.accept(name)
+SERIALIZER = Kind("the name of a serializer, such as 'json'", _serializer, str)
+
+
+def _serializers(value: object) -> tuple[str, ...]:
+    names = tuple(map(_serializer, _names(value)))
     if not names:
         raise WrongValue("an empty list would refuse every message")
-    return ("json",)
+    return names
 
 
-JSON_NAMES = Kind("['json']", _json_names)
+SERIALIZERS = Kind("a list of names of serializers, such as ['json']", _serializers)
+
+
+def _compression(value: object) -> str:
+    try:
+        return find_compression(value).name
+    except ImproperlyConfigured as error:
+        raise WrongValue(str(error)) from None
+
+
+COMPRESSION = Kind("the name of a compression, such as 'zlib'", _compression, str)
 
 _POOLS_LATER = f"it is honoured by {API}"
 POOL = one_of(

@@ -12,12 +12,11 @@ from math import inf
 from umbel.settings_kinds import (
     API,
     BOOL,
+    COMPRESSION,
     CONCURRENCY,
     COUNT,
     INT,
     INT_OR_STR,
-    JSON_NAMES,
-    JSON_ONLY,
     LEVEL,
     LIMIT,
     MAPPING,
@@ -37,6 +36,8 @@ from umbel.settings_kinds import (
     ROUTES,
     SECONDS,
     SECONDS_LIMIT,
+    SERIALIZER,
+    SERIALIZERS,
     SOME_SECONDS,
     STR,
     STR_OR_BYTES,
@@ -54,7 +55,6 @@ LIMITS = "the release that brings rate limits"
 RABBITMQ = "the release that brings RabbitMQ"
 REDIS = "the release that brings Redis"
 SCHEDULER = "the release that brings the scheduler"
-SIGNING = "the release that brings signed messages"
 STORES = "the release that brings SQLAlchemy and cache result stores"
 WORKFLOWS = "the release that brings groups and chords"
 
@@ -149,7 +149,7 @@ def _no_store(product: str, *rows: _Row) -> Iterator[Setting]:
 # fmt: off
 CELERY_SETTINGS: tuple[Setting, ...] = (
     *_honoured(
-        ("accept_content", ("json",), JSON_NAMES,
+        ("accept_content", ("json",), SERIALIZERS,
          "names of the serializers whose messages are accepted"),
         ("enable_utc", True, BOOL, "write times in UTC; off and no timezone: the host's zone"),
         ("imports", (), NAMES, "modules that a worker imports when it starts"),
@@ -160,7 +160,16 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
         ("result_backend", None, URL,
          "where states and return values are kept; None: with the messages of an embedded broker"),
         ("result_expires", 86_400.0, SECONDS_LIMIT, "age at which a stored result goes"),
-        ("result_serializer", "json", JSON_ONLY, "serializer of stored results"),
+        ("result_serializer", "json", SERIALIZER, "serializer of stored results"),
+        ("result_accept_content", None, optional(SERIALIZERS),
+         "serializers accepted in stored results; None: as accept_content, and JSON"),
+        ("result_compression", None, optional(COMPRESSION), "compression of stored results"),
+        ("security_certificate", None, optional(STR), "file with the certificate for signing"),
+        ("security_cert_store", None, optional(STR),
+         "where trusted certificates lie: a folder of *.pem files, or a glob of files"),
+        ("security_key", None, optional(STR), "file with the private key"),
+        ("security_key_password", None, optional(STR_OR_BYTES), "password of the private key"),
+        ("security_digest", "sha256", STR, "digest that is signed"),
         ("task_acks_late", False, BOOL, "settle a message after its execution, not before it"),
         ("task_acks_on_failure_or_timeout", True, BOOL,
          "what the next two mean where they are None"),
@@ -189,7 +198,8 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
         ("task_repr_maxlevels", 3, COUNT,
          "depth to which arguments are shown in messages and logs"),
         ("task_routes", None, ROUTES, "where tasks go, by task name or glob"),
-        ("task_serializer", "json", JSON_ONLY, "serializer of messages"),
+        ("task_serializer", "json", SERIALIZER, "serializer of messages"),
+        ("task_compression", None, optional(COMPRESSION), "compression of messages"),
         ("task_soft_time_limit", None, SECONDS_LIMIT,
          "run time after which SoftTimeLimitExceeded is raised in the task"),
         ("task_time_limit", None, SECONDS_LIMIT,
@@ -219,10 +229,7 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
         ("worker_task_log_format", TASK_LOG_FORMAT, STR, "format of tasks' log lines"),
     ),
     *_later(API,
-        ("result_accept_content", None, optional(NAMES),
-         "serializers accepted in stored results; None: as accept_content"),
         ("result_cache_max", -1, INT, "results that a client remembers; -1: none, 0: all"),
-        ("result_compression", None, optional(STR), "compression of stored results"),
         ("result_failure_expires", None, optional(SECONDS),
          "age at which a stored failure goes; None: as results"),
         ("result_extended", False, BOOL,
@@ -234,7 +241,6 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
          "first pause between attempts to reach the store, in ms"),
         ("result_backend_always_retry", False, BOOL, "try again when the store is away"),
         ("task_annotations", None, OBJECT, "changes to tasks' attributes, by task name"),
-        ("task_compression", None, optional(STR), "compression of messages"),
         ("task_inherit_parent_priority", False, BOOL,
          "a task sent by a task takes over its priority"),
         ("task_default_exchange_type", "direct", STR, "type of that exchange"),
@@ -354,13 +360,6 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
          "longest wait for the results of a chord's parts"),
         ("task_allow_error_cb_on_chord_header", False, BOOL,
          "a chord's error callback is called for its parts too"),
-    ),
-    *_later(SIGNING,
-        ("security_certificate", None, optional(STR), "file with the certificate for signing"),
-        ("security_cert_store", None, optional(STR), "where trusted certificates lie"),
-        ("security_key", None, optional(STR), "file with the private key"),
-        ("security_key_password", None, optional(STR_OR_BYTES), "password of the private key"),
-        ("security_digest", "sha256", STR, "digest that is signed"),
     ),
     *_refused_until(API,
         ("broker_read_url", None, optional(STR),

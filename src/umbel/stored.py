@@ -25,8 +25,9 @@ from typing import Any, Final
 
 from umbel import exceptions
 from umbel.exceptions import BackendGetMetaError, DecodeError, EncodeError, SecurityError
+from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.saferepr import safe_repr
-from umbel.serialization import dumps, loads
+from umbel.serialization import dumps
 from umbel.states import EXCEPTION_STATES, SUCCESS
 
 _WORKER_FOLDER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker", "")
@@ -108,13 +109,15 @@ def encode_meta(
     group_id: str | None = None,
     parent_id: str | None = None,
     extended: Mapping[str, Any] | None = None,
+    form: ResultFormat = JSON_RESULTS,
 ) -> bytes:
     """The record to store. In the states of exceptions, `result` may be the exception itself.
 
-    EncodeError, naming the place in the return value, where JSON can't carry it.
+    EncodeError, naming the place in the return value, where the format can't carry it.
     """
     if state in EXCEPTION_STATES and isinstance(result, BaseException):
-        result = encode_exception(result)
+        as_it_is = form.keeps_exceptions and _is_pickled_well(result)
+        result = result if as_it_is else encode_exception(result)
     record = {
         "status": state,
         "result": result,
@@ -131,14 +134,14 @@ def encode_meta(
     record["task_id"] = task_id
     result_name = "return value" if state == SUCCESS else f"meta of state {state}"
     names = {"['result']": result_name, "['args']": "args", "['kwargs']": "kwargs"}
-    return dumps(record, place="stored result", names=names)
+    return form.dumps(record, "stored result", names)
 
 
-def decode_meta(data: bytes) -> Meta:
+def decode_meta(data: bytes, form: ResultFormat = JSON_RESULTS) -> Meta:
     """The record in `data`; BackendGetMetaError if it isn't one."""
     try:
-        record = loads(data)
-    except DecodeError as exc:
+        record = form.loads(data)
+    except (DecodeError, SecurityError) as exc:
         raise BackendGetMetaError(f"a stored result can't be read: {exc}") from exc
     if not isinstance(record, dict):
         raise BackendGetMetaError(
@@ -193,6 +196,19 @@ def encode_exception(exc: BaseException) -> dict[str, Any]:
     kind = type(exc)
     module, name = _NAME_BY_CLASS.get(kind, (str(kind.__module__), kind.__qualname__))
     return {"exc_type": name, "exc_message": _carried_args(exc), "exc_module": module}
+
+
+def _is_pickled_well(exc: BaseException) -> bool:
+    """Whether the object itself can be stored: it comes back as it is, and Celery has its class."""
+    import pickle
+
+    if type(exc).__module__.partition(".")[0] == "umbel":
+        return False
+    try:
+        return type(pickle.loads(pickle.dumps(exc))) is type(exc)
+    # Reducing and rebuilding are the code of the class, or of what it holds.
+    except Exception:
+        return False
 
 
 def _carried_args(exc: BaseException) -> list[Any]:

@@ -43,6 +43,8 @@ from umbel.request import Context, request_of, running
 from umbel.result import AsyncResult
 from umbel.retry import Backoff, retries_left
 from umbel.saferepr import safe_repr
+from umbel.serialization import JSON
+from umbel.typed import Typed, typed_parameters
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -201,6 +203,14 @@ class Task(Generic[P, R_co]):
         if not call:
             self._plan = version, made
         return made
+
+    @functools.cached_property
+    def typed(self) -> Typed | None:
+        """The parameters whose arguments are sent as plain data and rebuilt, by annotation.
+
+        Decided once, when the modules that the annotations name are there.
+        """
+        return typed_parameters(self.run)
 
     @property
     def options(self) -> TaskOptions:
@@ -374,10 +384,17 @@ class Task(Generic[P, R_co]):
         kwargs: Mapping[str, Any] | None,
         call: Mapping[str, Any],
     ) -> Posting:
-        new_call = None
+        new_call: tuple[Args, Mapping[str, Any]] | None = None
         if args is not None or kwargs is not None:
             new_call = self._next_arguments(request, args, kwargs)
         app = self.app
+        form = None
+        if new_call is not None:
+            plan = self.plan(call)
+            form = app.publisher.call_format(plan.serializer, plan.compression)
+            if plan.typed is not None:
+                keeps = (form.serializer if form else JSON).keeps
+                new_call = plan.typed.lower(*new_call, keeps)
         now = app.clock.wall()
         limited = self.options.auto.retry_max_elapsed is not None
         return next_posting(
@@ -390,6 +407,7 @@ class Task(Generic[P, R_co]):
             max_size=app.conf.task_max_message_size,
             repr_levels=app.conf.task_repr_maxlevels,
             eta_in_broker=app.conf.task_eta_in_broker,
+            form=form,
             first_run_at=first_run_at(request, now) if limited else None,
         )
 

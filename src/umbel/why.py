@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 from umbel.connect import BrokerDriver
 from umbel.exceptions import BackendGetMetaError
+from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.ports import (
     DeadLetter,
     Delayed,
@@ -86,7 +87,13 @@ class _Facts:
 
 
 def why(
-    broker: BrokerDriver, store: ResultStore | None, task_id: str, *, now: float, zone: tzinfo
+    broker: BrokerDriver,
+    store: ResultStore | None,
+    task_id: str,
+    *,
+    now: float,
+    zone: tzinfo,
+    results: ResultFormat = JSON_RESULTS,
 ) -> Why:
     """Where the task of this id is; several questions to the broker, while it may move on."""
     locations = sorted(broker.find(task_id), key=_importance)
@@ -94,7 +101,7 @@ def why(
     facts = _Facts(
         task_id=task_id,
         location=locations[0] if locations else None,
-        meta=_stored(store, task_id),
+        meta=_stored(store, task_id, results),
         revocation=revocations.get(task_id),
         now=now,
         zone=zone,
@@ -115,12 +122,12 @@ def _importance(location: Location) -> int:
     return (Leased, SetAside, Ready, Delayed, DeadLetter).index(type(location))
 
 
-def _stored(store: ResultStore | None, task_id: str) -> Meta | None:
+def _stored(store: ResultStore | None, task_id: str, results: ResultFormat) -> Meta | None:
     record = None if store is None else store.get([task_id])[0]
     if record is None:
         return None
     try:
-        return decode_meta(record.meta)
+        return decode_meta(record.meta, results)
     except BackendGetMetaError:
         return Meta(task_id=task_id, status=record.state)
 

@@ -121,7 +121,7 @@ def test_an_unknown_name_is_explained(app: Umbel) -> None:
         ({"max_retrys": 1}, TypeError, "did you mean 'max_retries'"),
         ({"base": int}, ImproperlyConfigured, "release 'API'"),
         ({"pydantic": True}, ImproperlyConfigured, "release 'API'"),
-        ({"serializer": "yaml"}, ImproperlyConfigured, "release 'API'"),
+        ({"compression": "zlip"}, ImproperlyConfigured, "did you mean 'zlib'"),
         ({"throws": 5}, ValueError, "throws"),
         ({"autoretry_for": "ValueError"}, ValueError, "autoretry_for"),
         ({"priority": 11}, ValueError, "priority"),

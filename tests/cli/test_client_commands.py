@@ -63,7 +63,6 @@ def test_call_remarks_on_an_unknown_name_and_sends(umbel: Run, app: Umbel) -> No
         (["--eta", "soon"], "eta is 'soon'; expected"),
         (["--expires", "never"], "expires is 'never'; expected"),
         (["--countdown", "x"], "'x' is not a valid float"),
-        (["--serializer", "pickle"], "'pickle' is not 'json'"),
     ],
 )
 def test_call_refuses_in_one_sentence(umbel: Run, options: list[str], said: str) -> None:

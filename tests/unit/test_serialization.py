@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umbel.exceptions import DecodeError, EncodeError
+from umbel.exceptions import DecodeError, EncodeError, ImproperlyConfigured
 from umbel.jsonplain import MAX_DEPTH
 from umbel.serialization import decode, dumps, dumps_call, loads, loads_call
 
@@ -434,5 +434,5 @@ class TestContentTypes:
             decode(b"", "application/x-python-serialize", "binary")
         with pytest.raises(DecodeError, match="accepted: nothing"):
             decode(b"1", "application/json", "utf-8", [])
-        with pytest.raises(DecodeError, match="can't be read; only application/json can"):
-            decode(b"", "application/x-yaml", "utf-8", ["application/x-yaml"])
+        with pytest.raises(ImproperlyConfigured, match="no serializer 'application/unknown'"):
+            decode(b"", "application/unknown", "utf-8", ["application/unknown"])

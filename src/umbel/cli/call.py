@@ -72,7 +72,8 @@ def _seconds_or_instant(text: str) -> float | str:
     metavar="SECONDS|INSTANT",
     help="Not started any more after these seconds, or this instant.",
 )
-@click.option("--serializer", type=click.Choice(["json"]), default="json", show_default=True)
+@click.option("--serializer", metavar="NAME", help="Encoded by this serializer.")
+@click.option("--compression", metavar="NAME", help="Compressed so: zlib, bz2, lzma, zstd, brotli.")
 @click.option("--queue", help="To this queue, in place of the routed one.")
 @click.option("--exchange", help="To this exchange.")
 @click.option("--routing-key", help="With this routing key.")
