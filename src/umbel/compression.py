@@ -6,6 +6,7 @@ Reading stops at a limit, since a few kilobytes can stand for gigabytes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -23,7 +24,6 @@ Text that people send shrinks to a fifth or a tenth, a bomb to a thousandth.
 # What decompressing needs at the highest preset, doubled; a stranger can ask for 4 GiB.
 _LZMA_MEMORY: Final = 128 * 2**20
 _ZLIB_OR_GZIP: Final = 47
-_ZSTD_PART: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,34 +151,27 @@ def _inflate_brotli(data: bytes, most: int) -> bytes:
     return _whole(b"".join(parts), reader.is_finished(), most)
 
 
-def _zstandard() -> Any:
+def _zstd() -> Any:
     try:
-        import zstandard
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
     except ImportError as error:
-        raise _needs("zstd", "zstandard") from error
-    return zstandard
+        raise _needs("zstd", "backports.zstd") from error
+    return zstd
 
 
 def _deflate_zstd(data: bytes) -> bytes:
-    packed: bytes = _zstandard().ZstdCompressor().compress(data)
+    packed: bytes = _zstd().compress(data)
     return packed
 
 
 def _inflate_zstd(data: bytes, most: int) -> bytes:
-    from io import BytesIO
-
-    decompressor = _zstandard().ZstdDecompressor(max_window_size=2**27)
-    parts: list[bytes] = []
-    left = most
-    with decompressor.stream_reader(BytesIO(data)) as reader:
-        # A read makes room for all that it may return, so each asks for little.
-        while left and (part := reader.read(min(left, _ZSTD_PART))):
-            parts.append(part)
-            left -= len(part)
-    plain = b"".join(parts)
-    # The stream has no end mark that this reader tells of; but a frame that states its size does.
-    stated = _zstandard().frame_content_size(data)
-    return _whole(plain, stated < 0 or len(plain) >= stated, most)
+    zstd = _zstd()
+    # The memory that a frame may ask for, as a power of two: 128 MiB, as the library's own tool.
+    reader = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 27})
+    return _whole(reader.decompress(data, most), reader.eof, most)
 
 
 _ALL: Final = (
