@@ -1,0 +1,236 @@
+"""Servers for tests: started from what is installed, on ports of their own, ended by process id.
+
+Nothing here is skipped: a server that isn't installed is an error that says what to install.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+PATIENCE = 60.0
+
+
+class Server(ABC):
+    """One server with a folder of its own, at 127.0.0.1. `kill` and `start` go in turns."""
+
+    package: ClassVar[str]
+    """What Debian calls it."""
+    users: ClassVar[Sequence[str]] = ("nobody",)
+    """Who it runs as where the tests run as root, which database servers refuse; the first that
+    this machine knows."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"umbel-{type(self).__name__.lower()}-"))
+        self.user = self._unprivileged()
+        if self.user is not None:
+            shutil.chown(self.folder, self.user)
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def command(self) -> Sequence[str]: ...
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Whether it serves."""
+
+    def prepare(self) -> None:
+        """Fill the folder, once."""
+        assert self.folder.is_dir()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+                user=self.user,
+                extra_groups=None if self.user is None else [],
+            )
+        deadline = time.monotonic() + PATIENCE
+        while not self.answers():
+            assert self._process.poll() is None, f"it ended at once: {self.log}"
+            assert time.monotonic() < deadline, f"it doesn't answer: {self.log}"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it without notice, and everything that it started."""
+        if self._process is not None:
+            os.killpg(self._process.pid, 9)
+            self._process.wait()
+            self._process = None
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-4000:]
+
+    def accepts(self) -> bool:
+        """Whether something listens at its port."""
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def run(self, *command: str) -> None:
+        """One of its tools, as its user."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            user=self.user,
+            extra_groups=None if self.user is None else [],
+            check=False,
+        )
+        assert done.returncode == 0, f"{command[0]}: {done.stdout + done.stderr!r}"
+
+    def binary(self, *names: str) -> str:
+        """The path of the first of these programs that is there."""
+        folders = [*os.get_exec_path(), "/usr/sbin", "/usr/local/sbin"]
+        folders += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
+        for name in names:
+            if found := shutil.which(name, path=os.pathsep.join(folders)):
+                return found
+        raise AssertionError(
+            f"{names[0]} isn't installed, which these tests need; install it, on Debian: "
+            f"apt-get install {self.package} (`./dev test` does so when run as root)"
+        )
+
+    def _unprivileged(self) -> str | None:
+        if os.getuid() != 0:
+            return None
+        known = {entry.pw_name for entry in pwd.getpwall()}
+        return next(user for user in (*self.users, "nobody") if user in known)
+
+
+class Memcached(Server):
+    package = "memcached"
+
+    def command(self) -> Sequence[str]:
+        return [self.binary("memcached"), "-l", "127.0.0.1", "-p", str(self.port), "-U", "0"]
+
+    def answers(self) -> bool:
+        return self.accepts()
+
+
+class PostgreSQL(Server):
+    package = "postgresql"
+    users = ("postgres",)
+
+    def prepare(self) -> None:
+        data = str(self.folder / "data")
+        self.run(
+            self.binary("initdb"), "-D", data, "-U", "umbel", "-A", "trust", "-E", "UTF8",
+            "--locale=C", "--no-sync",
+        )  # fmt: skip
+
+    def command(self) -> Sequence[str]:
+        return [
+            self.binary("postgres"), "-D", str(self.folder / "data"), "-h", "127.0.0.1",
+            "-p", str(self.port), "-k", "", "-F", "-c", "max_connections=50",
+            "-c", "shared_buffers=16MB",
+        ]  # fmt: skip
+
+    def answers(self) -> bool:
+        asked = [self.binary("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(asked, check=False).returncode == 0
+
+    @property
+    def plain_url(self) -> str:
+        return f"postgresql://umbel@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def url(self) -> str:
+        """As SQLAlchemy wants it."""
+        return self.plain_url.replace("postgresql:", "postgresql+psycopg:")
+
+
+class MariaDB(Server):
+    package = "mariadb-server"
+    users = ("mysql",)
+
+    def prepare(self) -> None:
+        data = self.folder / "data"
+        self.run(
+            self.binary("mariadb-install-db", "mysql_install_db"), "--no-defaults",
+            f"--datadir={data}", "--auth-root-authentication-method=normal",
+            "--skip-test-db", "--innodb-flush-log-at-trx-commit=2", "--innodb-log-file-size=8M",
+        )  # fmt: skip
+
+    def command(self) -> Sequence[str]:
+        return [
+            self.binary("mariadbd", "mysqld"), "--no-defaults", f"--datadir={self.folder / 'data'}",
+            "--bind-address=127.0.0.1", f"--port={self.port}", f"--socket={self.folder / 'socket'}",
+            f"--pid-file={self.folder / 'pid'}", "--innodb-flush-log-at-trx-commit=2",
+            "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=16M",
+            "--character-set-server=utf8mb4",
+        ]  # fmt: skip
+
+    def answers(self) -> bool:
+        import pymysql
+
+        try:
+            connection = pymysql.connect(
+                host="127.0.0.1", port=self.port, user="root", connect_timeout=2
+            )
+        except pymysql.err.OperationalError:
+            return False
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE DATABASE IF NOT EXISTS umbel")
+        connection.close()
+        return True
+
+    @property
+    def url(self) -> str:
+        """As SQLAlchemy wants it."""
+        return f"mysql+pymysql://root@127.0.0.1:{self.port}/umbel"
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def _serve(server: Server) -> Iterator[Server]:
+    try:
+        server.prepare()
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def memcached() -> Iterator[Server]:
+    yield from _serve(Memcached())
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    yield from _serve(PostgreSQL())
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Server]:
+    yield from _serve(MariaDB())
