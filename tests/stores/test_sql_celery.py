@@ -18,6 +18,7 @@ import pytest
 
 from umbel.clock import ManualClock
 from umbel.exceptions import BackendGetMetaError
+from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
 from umbel.states import FAILURE, RETRY, STARTED, SUCCESS
 from umbel.stored import Meta, decode_exception, decode_meta, encode_meta
@@ -32,6 +33,7 @@ EXTENDED = {
     "queue": "celery",
 }
 
+TRUSTING = ResultFormat.find("json", None, ("json", "pickle"), {}, 2**20)
 Open = Callable[..., SqlStore]
 
 
@@ -44,11 +46,18 @@ def file(tmp_path: Path) -> Path:
 def open_store(file: Path) -> Iterator[Open]:
     opened: list[SqlStore] = []
 
-    def make(dump: str = "", clock: ManualClock | None = None, **options: Any) -> SqlStore:
+    def make(
+        dump: str = "",
+        clock: ManualClock | None = None,
+        form: ResultFormat = JSON_RESULTS,
+        **options: Any,
+    ) -> SqlStore:
         if dump:
             with closing(sqlite3.connect(file)) as db:
                 db.executescript((Path(__file__).parent / dump).read_text())
-        store = SqlStore(f"sqlite:///{file}", SqlOptions(**options), clock=clock or ManualClock())
+        store = SqlStore(
+            f"sqlite:///{file}", SqlOptions(**options), form=form, clock=clock or ManualClock()
+        )
         store.open()
         opened.append(store)
         return store
@@ -89,7 +98,7 @@ def test_its_children(open_store: Open) -> None:
 )
 @pytest.mark.parametrize("dump", ["celery_5_7.sql", "celery_5_5.sql"])
 def test_its_exceptions(open_store: Open, dump: str, task_id: str, state: str, text: str) -> None:
-    meta = meta_of(open_store(dump, accept=("json", "pickle")), task_id)
+    meta = meta_of(open_store(dump, form=TRUSTING), task_id)
     assert meta.status == state
     assert repr(decode_exception(meta.result)) == text
     assert meta.traceback is not None
@@ -109,7 +118,7 @@ def test_its_stamps(open_store: Open) -> None:
 def test_pickled_rows_of_an_older_celery_are_read_where_pickle_is_accepted(
     open_store: Open,
 ) -> None:
-    store = open_store("celery_5_5.sql", accept=("json", "pickle"))
+    store = open_store("celery_5_5.sql", form=TRUSTING)
     assert meta_of(store, "t1").result == {"a": [1, None]}
     assert meta_of(store, "t2").result is None
     assert meta_of(store, "t6").result == 6
@@ -212,7 +221,9 @@ def test_bytes_that_are_no_result_are_named(open_store: Open, file: Path) -> Non
     with pytest.raises(BackendGetMetaError, match="result of the stored result of task t1 can't"):
         store.get(["t1"])
     store.close()
-    store = SqlStore(f"sqlite:///{file}", SqlOptions(accept=("json", "pickle")))
-    with pytest.raises(BackendGetMetaError, match="task t6 can't be unpickled"):
+    store = open_store(form=TRUSTING)
+    with pytest.raises(
+        BackendGetMetaError, match="result of the stored result of task t6 is pickled"
+    ):
         store.get(["t6"])
     store.close()

@@ -20,6 +20,7 @@ from umbel.exceptions import (
     ImproperlyConfigured,
     StoreUnavailable,
 )
+from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
 from umbel.polling import poll
 from umbel.states import SUCCESS
@@ -47,8 +48,10 @@ class MemcachedStore:
         servers: Sequence[str],
         options: Mapping[str, object] | None = None,
         *,
+        form: ResultFormat = JSON_RESULTS,
         clock: Clock = SYSTEM,
     ) -> None:
+        self._form = form
         self._servers = [_address(server) for server in servers]
         self._options: dict[str, Any] = {**_TIMEOUTS, **(options or {})}
         self._clock = clock
@@ -103,7 +106,7 @@ class MemcachedStore:
             with self._translated():
                 values = self._clients[server].get_many([_key(task_id) for task_id in ids])
             found |= {str(key): value for key, value in values.items()}
-        return [_record(task_id, found.get(_key(task_id))) for task_id in task_ids]
+        return [_record(task_id, found.get(_key(task_id)), self._form) for task_id in task_ids]
 
     def wait(self, task_ids: Sequence[str], timeout: float) -> None:
         poll(self.get, task_ids, timeout, self._closed)
@@ -129,7 +132,7 @@ class MemcachedStore:
         old, token = client.gets(key)
         if old is None:
             return bool(client.add(key, result.meta, expire=life, noreply=False))
-        if _state(old) == SUCCESS:
+        if _state(old, self._form) == SUCCESS:
             return True
         return client.cas(key, result.meta, token, expire=life, noreply=False) is True
 
@@ -177,15 +180,15 @@ def _key(task_id: str) -> str:
     return f"{PREFIX}%{hashlib.sha256(task_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def _state(meta: bytes) -> str:
+def _state(meta: bytes, form: ResultFormat) -> str:
     try:
-        return decode_meta(meta).status
+        return decode_meta(meta, form).status
     except BackendGetMetaError:
         return ""
 
 
-def _record(task_id: str, meta: bytes | None) -> Result | None:
-    return None if meta is None else Result(task_id, decode_meta(meta).status, meta)
+def _record(task_id: str, meta: bytes | None, form: ResultFormat) -> Result | None:
+    return None if meta is None else Result(task_id, decode_meta(meta, form).status, meta)
 
 
 def _address(server: str) -> tuple[str, int]:

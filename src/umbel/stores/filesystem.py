@@ -28,6 +28,7 @@ from umbel.exceptions import (
     ImproperlyConfigured,
     StoreUnavailable,
 )
+from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
 from umbel.polling import poll
 from umbel.states import SUCCESS
@@ -44,7 +45,15 @@ _ABANDONED: Final = 3600.0
 class FileStore:
     """States and values by task id, in one folder. `expires` is `result_expires`, in seconds."""
 
-    def __init__(self, folder: str, *, expires: float | None = None, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self,
+        folder: str,
+        *,
+        expires: float | None = None,
+        form: ResultFormat = JSON_RESULTS,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._form = form
         self._folder = Path(folder).absolute()
         self._expires = expires
         self._clock = clock
@@ -103,7 +112,7 @@ class FileStore:
             if keep is None:
                 return pruned
             newest_first = sorted(self._records(), reverse=True)
-            done = [each for each in newest_first if _state_in(each[1]) == SUCCESS]
+            done = [each for each in newest_first if self._state_in(each[1]) == SUCCESS]
             return pruned + sum(self._unlink_if_old(path, at) for at, path in done[keep:])
 
     def _path(self, task_id: str) -> Path:
@@ -123,7 +132,7 @@ class FileStore:
             return None
         if self._is_expired(written_at):
             return None
-        return Result(task_id, decode_meta(meta).status, meta, self._expiry(written_at))
+        return Result(task_id, decode_meta(meta, self._form).status, meta, self._expiry(written_at))
 
     def _has_success(self, task_id: str) -> bool:
         try:
@@ -131,6 +140,12 @@ class FileStore:
         except BackendGetMetaError:
             return False
         return old is not None and old.state == SUCCESS
+
+    def _state_in(self, path: Path) -> str:
+        try:
+            return decode_meta(path.read_bytes(), self._form).status
+        except (FileNotFoundError, BackendGetMetaError):
+            return ""
 
     def _write(self, result: Result) -> None:
         new = self._folder / f"{_NEW}{uuid.uuid4().hex}"
@@ -201,10 +216,3 @@ class FileStore:
             raise StoreUnavailable(
                 f"the folder {self._folder} can't keep results now: {error}."
             ) from error
-
-
-def _state_in(path: Path) -> str:
-    try:
-        return decode_meta(path.read_bytes()).status
-    except (FileNotFoundError, BackendGetMetaError):
-        return ""

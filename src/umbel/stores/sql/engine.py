@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from typing import Any, Final
@@ -20,7 +20,7 @@ class SqlOptions:
     """What the settings ``database_…`` say, and those that give rows a meaning.
 
     `zone` is that of `date_done`. `expires` is `result_expires`, for rows without an expiry of
-    their own. `accept` names the serializers that may be read.
+    their own.
     """
 
     engine: Mapping[str, object] = field(default_factory=dict)
@@ -31,7 +31,6 @@ class SqlOptions:
     create_tables: bool = True
     zone: tzinfo = UTC
     expires: float | None = None
-    accept: Collection[str] = ("json",)
 
 
 def make_engine(url: str, options: SqlOptions) -> Engine:

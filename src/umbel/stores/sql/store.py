@@ -30,6 +30,7 @@ from sqlalchemy import (
 
 from umbel.clock import SYSTEM, Clock
 from umbel.exceptions import BackendStoreError, ImproperlyConfigured, StoreUnavailable
+from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
 from umbel.polling import poll
 from umbel.states import SUCCESS
@@ -47,8 +48,14 @@ class SqlStore:
     """States and values by task id. `url` is SQLAlchemy's."""
 
     def __init__(
-        self, url: str, options: SqlOptions | None = None, *, clock: Clock = SYSTEM
+        self,
+        url: str,
+        options: SqlOptions | None = None,
+        *,
+        form: ResultFormat = JSON_RESULTS,
+        clock: Clock = SYSTEM,
     ) -> None:
+        self._form = form
         self._options = options or SqlOptions()
         self._clock = clock
         self._engine = make_engine(url, self._options)
@@ -188,7 +195,8 @@ class SqlStore:
     # Rows
 
     def _row(self, result: Result) -> Row:
-        row = {"task_id": result.task_id, **row_of(result.meta, self._options.zone)}
+        columns = row_of(result.meta, self._form, self._options.zone)
+        row = {"task_id": result.task_id, **columns}
         row["expires_at"] = result.expires_at
         if self._largest is not None and (size := _size(row)) > self._largest:
             raise BackendStoreError(
@@ -205,7 +213,7 @@ class SqlStore:
         expires_at = self._expiry(row)
         if expires_at is not None and expires_at <= self._clock.wall():
             return None
-        meta = meta_of(row, self._options.zone, self._options.accept)
+        meta = meta_of(row, self._form, self._options.zone)
         return Result(row["task_id"], row["status"], meta, expires_at)
 
     def _expiry(self, row: RowMapping) -> float | None:
