@@ -264,9 +264,7 @@ class Supervisor:
             watched.append(self._server.fileno())
         ready, _, _ = select.select(watched, [], [], LOOK)
         if self._wake_read in ready:
-            for number in os.read(self._wake_read, 4096):
-                if number in STOP_SIGNALS:
-                    self._on_signal(number)
+            self._hear()
         if self._server is not None:
             for report in self._server.reports():
                 self._on_report(report)
@@ -282,6 +280,13 @@ class Supervisor:
         self._say_ready()
         self._keep_number()
         self._advance_stop()
+
+    def _hear(self) -> None:
+        """Take what the wakeup descriptor has brought."""
+        with contextlib.suppress(BlockingIOError):
+            for number in os.read(self._wake_read, 4096):
+                if number in STOP_SIGNALS:
+                    self._on_signal(number)
 
     def _on_beat(self, reply: Beat) -> None:
         """In the heart's thread: only notes, and work for others."""
@@ -557,6 +562,7 @@ class Supervisor:
     def _bury_at_the_end(self) -> None:
         """What a cold stop set aside ends now, by one more process, if it can be done soon."""
         self._is_burying = True
+        self._hear()  # what came before that
         self._undertaker.settle_down(LAST_BURIALS)
         if self._server is None or not self._undertaker.set_aside_at:
             return
