@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import signal
 import sqlite3
@@ -184,6 +185,8 @@ def test_a_worker_frozen_while_idle_is_handed_nothing(place: Place) -> None:
     other = place.worker("-c", "1")
     tree, slowest = place.pids(frozen.pid), 0.0
     for turn in range(6):
+        # It was woken for the tasks of the last turn; it has to be idle again.
+        until(lambda: _rests(frozen.pool(place.broker)), what="the worker is idle")
         place.freeze(tree)
         sent_at = time.monotonic()
         tags = [f"{turn}-{n}" for n in range(10)]
@@ -195,6 +198,22 @@ def test_a_worker_frozen_while_idle_is_handed_nothing(place: Place) -> None:
     print(f"slowest of 6 x 10 tasks beside a frozen worker: {slowest * 1000:.0f} ms")
     # Far below the lease of 30 s for which a message handed to the frozen one would be stuck.
     assert slowest < 5
+
+
+def _rests(pids: list[int]) -> bool:
+    """Whether no thread of these processes has run for a while."""
+
+    def switches() -> int:
+        texts = [
+            path.read_text() for pid in pids for path in Path(f"/proc/{pid}").glob("task/*/status")
+        ]
+        return sum(
+            int(number) for text in texts for number in re.findall(r"switches:\s(\d+)", text)
+        )
+
+    before = switches()
+    time.sleep(0.1)
+    return switches() == before
 
 
 @pytest.mark.parametrize("readable", [True, False], ids=["board", "no board"])
