@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable
 from itertools import cycle
@@ -86,6 +87,8 @@ class Scene:
                     late = time.monotonic() > deadline
                     assert not late, f"{self.where()}\n{worker.text}"
                     time.sleep(0.02)
+                killed = worker.process.returncode == -signal.SIGKILL
+                assert killed, f"the worker ended by itself:\n{worker.text}"
 
     def check(
         self,
