@@ -22,7 +22,7 @@ from typing import (
 )
 
 from umbel.clock import SYSTEM, Clock
-from umbel.connect import BrokerDriver, Connections
+from umbel.connect import BrokerDriver, Connections, Results
 from umbel.dead import DeadLetters
 from umbel.exceptions import (
     DuplicateTaskNameWarning,
@@ -114,7 +114,9 @@ class Umbel:
             }
         )
         self.tasks = TaskRegistry()
-        self.connections = Connections(self.conf, clock)
+        self.connections = Connections(
+            self.conf, clock, lambda: Results(self.result_format, self.zone)
+        )
         self.serializers: dict[str, Serializer] = {}
         """Serializers of this app alone, by name: `setup_security` adds ``auth``."""
         self.publisher = Publisher(self.connections, self.conf, clock, self.serializers)

@@ -8,6 +8,10 @@ own. What it inherits is kept aside untouched, since closing it would talk on th
 ``sqlite:///tasks.db``                 a file, relative to the working directory
 ``sqlite:////var/lib/tasks.db``        a file, absolute
 ``…?sync=full``                        SQLite: survives a power loss too, at a slower pace
+``db+postgresql+psycopg://host/name``  results only: a database that SQLAlchemy reaches
+``cache+memcached://host1;host2/``     results only: Memcached
+``cache+memory://``                    results only: within this process
+``file:///var/lib/results``            results only: a folder, a file for each
 ``disabled://``                        results only: none are kept
 ====================================  ====================================================
 """
@@ -18,11 +22,14 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
 from typing import Final, Literal, Protocol
 
 from umbel.clock import Clock
 from umbel.exceptions import ImproperlyConfigured
+from umbel.formats import ResultFormat
 from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
 from umbel.settings import Settings, censored
 
@@ -40,12 +47,19 @@ _LATER: Final = {
     "postgresql": "PostgreSQL",
     "postgres": "PostgreSQL",
 }
-_STORES_LATER: Final = {
-    **_LATER,
-    "rpc": "Result stores",
-    "cache": "Result stores",
-    "db": "Result stores",
-}
+_STORES_LATER: Final = {**_LATER, "rpc": "RabbitMQ"}
+_EMBEDDED: Final = ("memory", "sqlite")
+_STORES: Final = (*_EMBEDDED, "db", "cache", "file")
+_CACHE_IN_MEMORY: Final = "cache+memory"
+"""Its name among the states in memory; no broker's URL can name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a store has to know of the results that it keeps; `zone` is that of naive times."""
+
+    form: ResultFormat
+    zone: tzinfo
 
 
 class BrokerDriver(Broker, Coordinator, Inspector, Protocol):
@@ -54,7 +68,7 @@ class BrokerDriver(Broker, Coordinator, Inspector, Protocol):
 
 def make_broker(url: str, options: BrokerOptions, clock: Clock) -> BrokerDriver:
     """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`."""
-    scheme = _scheme("broker_url", url, _LATER)
+    scheme = _scheme("broker_url", url, _EMBEDDED, _LATER)
     if scheme == "memory":
         from umbel.brokers.memory import MemoryBroker
 
@@ -65,24 +79,92 @@ def make_broker(url: str, options: BrokerOptions, clock: Clock) -> BrokerDriver:
     return SqliteBroker(path, options, clock=clock, synchronous=synchronous)
 
 
-def make_store(url: str, clock: Clock) -> ResultStore:
+def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
     """The driver for a result store's URL, not yet opened. Raises `ImproperlyConfigured`."""
-    scheme = _scheme("result_backend", url, _STORES_LATER)
-    if scheme == "memory":
-        from umbel.stores.memory import MemoryStore
+    match _scheme("result_backend", url, _STORES, _STORES_LATER):
+        case "memory":
+            from umbel.stores.memory import MemoryStore
 
-        return MemoryStore(_memory_name("result_backend", url), clock=clock)
+            return MemoryStore(_memory_name("result_backend", url), clock=clock)
+        case "db":
+            return _sql_store(url, conf, clock, results)
+        case "cache":
+            return _cache_store(url, conf, clock, results.form)
+        case "file":
+            from umbel.stores.filesystem import FileStore
+
+            folder, expires = _folder(url), conf.result_expires
+            return FileStore(folder, expires=expires, form=results.form, clock=clock)
     from umbel.stores.sqlite import SqliteStore
 
     path, synchronous = _sqlite_file("result_backend", url)
     return SqliteStore(path, clock=clock, synchronous=synchronous)
 
 
+def _sql_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
+    from umbel.stores.sql import SqlOptions, SqlStore
+
+    dialect = url.partition("+")[2]
+    if not dialect:
+        raise ImproperlyConfigured(
+            f"result_backend {censored('result_backend', url)!r} names no database behind db; "
+            "write db+ before SQLAlchemy's URL, such as db+postgresql+psycopg://host/name"
+        )
+    options = SqlOptions(
+        engine=conf.database_engine_options,
+        engine_callback=conf.database_engine_callback,
+        short_lived=conf.database_short_lived_sessions,
+        schemas=conf.database_table_schemas,
+        names=conf.database_table_names,
+        create_tables=conf.database_create_tables_at_setup,
+        zone=results.zone,
+        expires=conf.result_expires,
+    )
+    return SqlStore(dialect, options, form=results.form, clock=clock)
+
+
+def _cache_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> ResultStore:
+    scheme, _, hosts = url.partition("://")
+    if conf.result_keep is not None and scheme == "cache+memcached":
+        raise ImproperlyConfigured(
+            "result_keep is set, and Memcached can't list what it keeps; leave it unset, or keep "
+            "results elsewhere"
+        )
+    if scheme == "cache+memory":
+        from umbel.stores.memory import MemoryStore
+
+        return MemoryStore(_CACHE_IN_MEMORY, clock=clock)
+    servers = [host for host in hosts.rstrip("/").split(";") if host]
+    if scheme != "cache+memcached" or not servers:
+        raise ImproperlyConfigured(
+            f"result_backend {censored('result_backend', url)!r} names no cache; expected "
+            "cache+memcached://host1;host2:11211/ or cache+memory://"
+        )
+    from umbel.stores.cache import MemcachedStore
+
+    return MemcachedStore(servers, conf.cache_backend_options, form=form, clock=clock)
+
+
+def _folder(url: str) -> str:
+    """The folder of a ``file://`` URL; relative where only two slashes stand before it."""
+    from urllib.parse import unquote
+
+    path = unquote(url.removeprefix("file://").removeprefix("localhost/"))
+    if url.startswith("file://localhost/"):
+        path = f"/{path}"
+    if not path:
+        raise ImproperlyConfigured(
+            f"result_backend {url!r} names no folder; write file:///var/lib/results"
+        )
+    return path
+
+
 class Connections:
     """The drivers of one app in this process. Thread-safe."""
 
-    def __init__(self, conf: Settings, clock: Clock) -> None:
+    def __init__(self, conf: Settings, clock: Clock, results: Callable[[], Results]) -> None:
         self._conf = conf
+        self._results = results
         self._clock = clock
         self._lock = threading.RLock()
         self._broker: BrokerDriver | None = None
@@ -171,7 +253,7 @@ class Connections:
             if self._store is None:
                 if self._bereft:
                     raise ImproperlyConfigured(self._bereft)
-                store = make_store(url, self._clock)
+                store = make_store(url, self._conf, self._clock, self._results())
                 store.open()
                 self._store, self._opened_with = store, (self.broker_url, self.store_url)
             return self._store
@@ -218,26 +300,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-def _scheme(setting: str, url: str, later: Mapping[str, str]) -> str:
+def _scheme(setting: str, url: str, known: Sequence[str], later: Mapping[str, str]) -> str:
     scheme, separator, _ = url.partition("://")
-    if separator and scheme in ("memory", "sqlite"):
-        return scheme
-    # Celery: a driver's name may stand behind the scheme, as in db+sqlite.
+    # A driver's name may stand behind the scheme, as in db+sqlite.
     family = scheme.partition("+")[0]
+    if separator and family in known and (family == scheme or family in ("db", "cache")):
+        return family
     if separator and family in later:
         raise ImproperlyConfigured(
             f"{setting} {censored(setting, url)!r}: {family}:// comes with the release "
-            f"{later[family]!r}. This one has memory:// and sqlite:///"
+            f"{later[family]!r}. This one has {', '.join(f'{name}://' for name in known)}"
         )
-    raise _unknown_scheme(setting, url, scheme, later)
+    raise _unknown_scheme(setting, url, scheme, [*known, *later])
 
 
 def _unknown_scheme(
-    setting: str, url: str, scheme: str, later: Collection[str]
+    setting: str, url: str, scheme: str, known: Sequence[str]
 ) -> ImproperlyConfigured:
     import difflib
 
-    known = ["memory", "sqlite", *later]
     near = difflib.get_close_matches(scheme.lower(), known, n=1, cutoff=0.5)
     question = f"did you mean {near[0]}://? " if near else ""
     return ImproperlyConfigured(

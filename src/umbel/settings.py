@@ -55,6 +55,13 @@ class Settings:
     # The types of what this release honours; everything else is an object to a type checker.
     accept_content: tuple[str, ...]
     broker_url: str | None
+    cache_backend_options: Mapping[str, object]
+    database_create_tables_at_setup: bool
+    database_engine_callback: object
+    database_engine_options: Mapping[str, object]
+    database_short_lived_sessions: bool
+    database_table_names: Mapping[str, object] | None
+    database_table_schemas: Mapping[str, object] | None
     dead_letters_max_age: float
     dead_letters_max_bytes: int
     dead_letters_max_count: int
@@ -65,6 +72,9 @@ class Settings:
     result_accept_content: tuple[str, ...] | None
     result_compression: str | None
     result_expires: float | None
+    result_extended: bool
+    result_failure_expires: float | None
+    result_keep: int | None
     result_serializer: str
     security_cert_store: str | None
     security_certificate: str | None

@@ -55,7 +55,6 @@ LIMITS = "the release that brings rate limits"
 RABBITMQ = "the release that brings RabbitMQ"
 REDIS = "the release that brings Redis"
 SCHEDULER = "the release that brings the scheduler"
-STORES = "the release that brings SQLAlchemy and cache result stores"
 WORKFLOWS = "the release that brings groups and chords"
 
 LOG_FORMAT = "[%(asctime)s: %(levelname)s/%(processName)s] %(message)s"
@@ -160,6 +159,10 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
         ("result_backend", None, URL,
          "where states and return values are kept; None: with the messages of an embedded broker"),
         ("result_expires", 86_400.0, SECONDS_LIMIT, "age at which a stored result goes"),
+        ("result_failure_expires", None, optional(SECONDS),
+         "age at which a stored failure goes; None: as results"),
+        ("result_extended", False, BOOL,
+         "store the task's name, arguments, worker, retries and queue with its result"),
         ("result_serializer", "json", SERIALIZER, "serializer of stored results"),
         ("result_accept_content", None, optional(SERIALIZERS),
          "serializers accepted in stored results; None: as accept_content, and JSON"),
@@ -230,10 +233,6 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
     ),
     *_later(API,
         ("result_cache_max", -1, INT, "results that a client remembers; -1: none, 0: all"),
-        ("result_failure_expires", None, optional(SECONDS),
-         "age at which a stored failure goes; None: as results"),
-        ("result_extended", False, BOOL,
-         "store the task's name, arguments, worker and queue with its result"),
         ("result_backend_max_sleep_between_retries_ms", 10000, COUNT,
          "longest pause between attempts to reach the store, in ms"),
         ("result_backend_max_retries", inf, NUMBER, "attempts to reach the store"),
@@ -317,12 +316,14 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
          "highest priority that queues are declared with"),
         ("worker_detect_quorum_queues", True, BOOL, "treat quorum queues as they need"),
     ),
-    *_later(STORES,
-        ("cache_backend_options", {}, MAPPING, "options of the cache client"),
+    *_honoured(
+        ("cache_backend_options", {}, MAPPING,
+         "options of pymemcache's client, such as timeout in seconds"),
         ("database_engine_options", {"pool_pre_ping": True, "pool_recycle": 3600}, MAPPING,
          "arguments of SQLAlchemy's create_engine"),
-        ("database_engine_callback", None, OBJECT, "called with the new engine"),
-        ("database_short_lived_sessions", False, BOOL, "a new session for each operation"),
+        ("database_engine_callback", None, OBJECT,
+         "function, or its dotted name, called with the new engine"),
+        ("database_short_lived_sessions", False, BOOL, "a new connection for each operation"),
         ("database_table_schemas", None, optional(MAPPING),
          "schemas of the tables for tasks and groups"),
         ("database_table_names", None, optional(MAPPING),
@@ -523,6 +524,8 @@ UMBEL_SETTINGS: tuple[Setting, ...] = (
         ("dead_letters_max_count", 10_000, POSITIVE, "dead letters kept per queue"),
         ("dead_letters_max_age", 14 * 86_400.0, SOME_SECONDS, "age at which a dead letter goes"),
         ("dead_letters_max_bytes", 64 * 2**20, POSITIVE, "bytes of dead letters kept per queue"),
+        ("result_keep", None, optional(COUNT),
+         "successes kept in the result store, the newest; None: all that haven't expired"),
         ("task_unknown_wait", 300.0, SECONDS,
          "how long a message with an unknown task name waits for a worker that knows it"),
         ("task_max_message_size", 16 * 2**20, POSITIVE, "most bytes of an encoded message"),

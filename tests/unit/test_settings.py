@@ -86,6 +86,7 @@ def test_umbel_settings_and_their_defaults() -> None:
         "dead_letters_max_count": 10_000,
         "dead_letters_max_age": 1_209_600.0,
         "dead_letters_max_bytes": 67_108_864,
+        "result_keep": None,
         "task_unknown_wait": 300.0,
         "task_max_message_size": 16_777_216,
         "task_eta_in_broker": True,
