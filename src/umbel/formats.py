@@ -22,6 +22,7 @@ from umbel.serialization import (
     CALL_NAMES,
     JSON,
     Call,
+    accepted_serializer,
     as_call,
     dumps,
     dumps_call,
@@ -143,6 +144,7 @@ class CallReader:
         body = message.body
         compression = message.headers.get("compression")
         if compression:
+            accepted_serializer(message.content_type, self.accepted)
             body = inflate(body, compression, self.limit)
         return as_call(read(body, message.content_type, message.content_encoding, self.accepted))
 

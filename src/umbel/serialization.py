@@ -199,12 +199,18 @@ def read(
         if CONTENT_TYPE in accepted:
             return loads(data)
         raise _not_accepted(content_type, accepted)
-    serializer = accepted.get(content_type.partition(";")[0].strip().lower())
-    if serializer is None:
-        raise _not_accepted(content_type, accepted)
+    serializer = accepted_serializer(content_type, accepted)
     if serializer is JSON:
         return loads(_as_utf8(data, content_encoding))
     return serializer.loads(data)
+
+
+def accepted_serializer(content_type: str, accepted: Mapping[str, Serializer]) -> Serializer:
+    """The one of `accepted` for this content type; DecodeError if there is none."""
+    serializer = accepted.get(content_type.partition(";")[0].strip().lower())
+    if serializer is None:
+        raise _not_accepted(content_type, accepted)
+    return serializer
 
 
 def _not_accepted(content_type: str, accepted: Mapping[str, Serializer]) -> DecodeError:

@@ -38,6 +38,15 @@ _NO_NAMES: Final[Mapping[str, str]] = {}
 def _nothing() -> None: ...
 
 
+def _told(error: Exception) -> str:
+    """The error in one line."""
+    try:
+        text = " ".join(str(error).split())[:300]
+    except Exception:  # the class is of the library, or of the user
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else safe_repr(error, 300)
+
+
 @dataclass(frozen=True, slots=True)
 class Serializer:
     """A way to make bytes of values, and its name on the wire.
@@ -68,9 +77,7 @@ class Serializer:
             raise
         # The encoder is the user's code, or runs it.
         except Exception as error:
-            raise EncodeError(
-                f"{place}: can't be sent as {self.name}: {safe_repr(error, 300)}"
-            ) from error
+            raise EncodeError(f"{place}: can't be sent as {self.name}: {_told(error)}") from error
 
     def loads(self, data: bytes) -> Any:
         """The value of `data`. DecodeError for all bytes that aren't of this format."""
@@ -82,7 +89,7 @@ class Serializer:
         except Exception as error:
             start = safe_repr(bytes(data[:40]))
             raise DecodeError(
-                f"the content isn't {self.name} ({safe_repr(error, 200)}); it starts with {start}"
+                f"the content isn't {self.name} ({_told(error)}); it starts with {start}"
             ) from error
 
 
