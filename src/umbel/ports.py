@@ -24,6 +24,7 @@ Errors: `BrokerUnavailable` (nothing was done; repeat it), `PublishUnknown` (the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -104,6 +105,10 @@ class Beat(Struct, frozen=True):
     """Deliveries of dead runs that this beat put back or set aside."""
     next_death_in: float | None = None
     """Seconds until the first of the peers is dead unless it beats; None where there is none."""
+    heartbeat: float = inf
+    """Seconds until this run must beat again, whatever its own lease time: the heartbeat of the
+    living run, itself included, whose lease is the shortest. Silence for longer is an outage to
+    the broker, and an outage is nobody's death."""
 
 
 class Subscription(Protocol):
@@ -195,9 +200,9 @@ class Broker(Protocol):
     def beat(self, run: str) -> Beat:
         """Renew a run's life and, in the same step, reclaim what dead runs held.
 
-        Where nobody has beaten for more than `OUTAGE` heartbeats, or the clock went backwards,
-        all runs are renewed first: an outage is not a death. A run is dead when its own last beat
-        is then older than one lease time. Of a dead run, what was held goes back in its old
+        Where nobody has beaten for more than `OUTAGE` times `Beat.heartbeat`, or the clock went
+        backwards, all runs are renewed first: an outage is not a death. A run is dead when its own
+        last beat is then older than the lease time that it was enlisted with. Of a dead run, what was held goes back in its old
         order, uncounted and marked as redelivered; what was begun is set aside with
         `Loss.WORKER`. A burial that was under way stays the burial that it was.
         Dead letters and revocations whose time is over are dropped.

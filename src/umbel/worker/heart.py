@@ -18,7 +18,8 @@ logger = logging.getLogger("umbel.worker")
 
 
 class Heart:
-    """Beats every third of a lease time, and when another run is about to be dead.
+    """Beats every third of the shortest lease time of all living runs, and when another run is
+    about to be dead.
 
     `on_beat` gets each reply, in this thread.
     """
@@ -34,7 +35,9 @@ class Heart:
         self._broker = broker
         self._run = run
         self._board = board
-        self._interval = lease_time / 3
+        self._own_interval = lease_time / 3
+        self._interval = self._own_interval
+        self._pause = self._interval
         self._on_beat = on_beat
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="umbel-heart", daemon=True)
@@ -52,6 +55,8 @@ class Heart:
         reply = self._broker.beat(self._run)
         if reply.alive:
             self._board.beat_sent_at = sent_at
+            self._interval = min(self._own_interval, reply.heartbeat)
+            self._pause = self._pause_after(reply)
         return reply
 
     def _pause_after(self, reply: Beat) -> float:
@@ -62,20 +67,18 @@ class Heart:
         return min(self._interval, max(soon, self._interval / 10))
 
     def _work(self) -> None:
-        pause = self._interval
-        while not self._stopping.wait(pause):
+        while not self._stopping.wait(self._pause):
             try:
                 reply = self.beat()
             except OperationalError as error:
                 # Well below half a lease, so that the return of the broker is never missed.
-                pause = self._interval / 6
-                logger.warning("No heartbeat: %s Trying again in %.2f s.", error, pause)
+                self._pause = self._interval / 6
+                logger.warning("No heartbeat: %s Trying again in %.2f s.", error, self._pause)
                 continue
             except Exception:
-                pause = self._interval / 6
+                self._pause = self._interval / 6
                 logger.critical("The heartbeat failed.", exc_info=True)
                 continue
             self._on_beat(reply)
             if not reply.alive:
                 return
-            pause = self._pause_after(reply)

@@ -226,15 +226,14 @@ class MemoryBroker:
 
     def enlist(self, run: str, owner: str | None, info: bytes) -> None:
         state = self._state
-        now = self._clock.wall()
+        now, lease_time = self._clock.wall(), self._options.lease_time
         with state.lock:
             known = state.runs.get(run)
             if run in state.gone or (known is not None and owner in known.gone):
                 raise RunLost(f"{owner or run!r} was ended in {self.location}; start a new run")
             if known is None:
-                known = state.runs[run] = Run(run, info, now)
-            known.info = info
-            known.seen_at = now
+                known = state.runs[run] = Run(run, info, now, lease_time)
+            known.info, known.seen_at, known.lease_time = info, now, lease_time
             if owner is not None and owner not in known.owners:
                 known.owners[owner] = state.owners[owner] = Owner(owner, known)
 
@@ -245,12 +244,12 @@ class MemoryBroker:
             known = state.runs.get(run)
             if known is None:
                 return Beat(alive=False, revocations=state.version)
-            reclaimed = state.reclaim(known, self._options, now)
+            reclaimed = state.reclaim(known, now)
             state.prune(self._options, now)
-            peers = tuple(_record(other) for other in state.runs.values() if other is not known)
-            first = min((peer.seen_at for peer in peers), default=None)
-            next_death_in = None if first is None else first + self._options.lease_time - now
-            return Beat(True, state.version, peers, reclaimed, next_death_in)
+            others = [other for other in state.runs.values() if other is not known]
+            peers = tuple(map(_record, others))
+            next_death_in = min((o.seen_at + o.lease_time - now for o in others), default=None)
+            return Beat(True, state.version, peers, reclaimed, next_death_in, state.heartbeat())
 
     def abandon(
         self,

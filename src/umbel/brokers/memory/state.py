@@ -109,6 +109,7 @@ class Run:
     id: str
     info: bytes
     seen_at: float
+    lease_time: float
     owners: dict[str, Owner] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
@@ -307,14 +308,19 @@ class MemoryState:
             for owner in list(run.owners.values())
         )
 
-    def reclaim(self, run: Run, options: BrokerOptions, now: float) -> int:
+    def heartbeat(self) -> float:
+        """The shortest of the living runs'; there is one."""
+        shortest = min(run.lease_time for run in self.runs.values())
+        return BrokerOptions(lease_time=shortest).heartbeat
+
+    def reclaim(self, run: Run, now: float) -> int:
         """Renew `run` and end the dead ones; how many deliveries those held."""
         last = self.last_beat_at
-        if last is None or now < last or now - last > OUTAGE * options.heartbeat:
+        if last is None or now < last or now - last > OUTAGE * self.heartbeat():
             for other in self.runs.values():
                 other.seen_at = now
         self.last_beat_at = run.seen_at = now
-        dead = [other for other in self.runs.values() if now - other.seen_at > options.lease_time]
+        dead = [other for other in self.runs.values() if now - other.seen_at > other.lease_time]
         return sum(
             self.end_run(
                 other,

@@ -78,7 +78,8 @@ def beat(work: Work, run: str, version: int) -> Beat:
     tx.execute(_FORGET, (work.now - REMEMBERED,))
     peers = tuple(record for record in alive(tx) if record.run != run)
     first = tx.execute(_FIRST_DEATH, (row[0],)).fetchone()[0]
-    return Beat(True, version, peers, reclaimed, None if first is None else first - work.now)
+    next_death_in = None if first is None else first - work.now
+    return Beat(True, version, peers, reclaimed, next_death_in, _heartbeat(tx))
 
 
 def abandon(
@@ -120,10 +121,15 @@ def _forgive_an_outage(work: Work) -> None:
     """Renew all runs where none could beat, or where time itself can't be trusted."""
     tx = work.tx
     last = tx.execute(_LAST_BEAT).fetchone()[0]
-    heartbeat = tx.execute(_SHORTEST_LEASE).fetchone()[0] / 3
-    if last is None or work.now < last or work.now - last > OUTAGE * heartbeat:
+    if last is None or work.now < last or work.now - last > OUTAGE * _heartbeat(tx):
         tx.execute(_RENEW_ALL, (work.now,))
         tx.execute(_CAP, (work.now,))
+
+
+def _heartbeat(tx: sqlite3.Connection) -> float:
+    """The shortest of the living runs'; there is one."""
+    shortest: float = tx.execute(_SHORTEST_LEASE).fetchone()[0]
+    return BrokerOptions(lease_time=shortest).heartbeat
 
 
 def _end_run(work: Work, key: int, lost: Lost) -> int:

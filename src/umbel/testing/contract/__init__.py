@@ -47,7 +47,11 @@ from umbel.testing.contract.deaths import (  # noqa: E402
     ReclaimContract,
 )
 from umbel.testing.contract.inspecting import DeadLetterContract, PlacesContract  # noqa: E402
-from umbel.testing.contract.life import EnlistingContract, LivenessContract  # noqa: E402
+from umbel.testing.contract.life import (  # noqa: E402
+    EnlistingContract,
+    LivenessContract,
+    MixedLeasesContract,
+)
 from umbel.testing.contract.publishing import (  # noqa: E402
     BroadcastContract,
     PublishingContract,
@@ -84,6 +88,7 @@ class BrokerContract(
     GivingBackContract,
     EnlistingContract,
     LivenessContract,
+    MixedLeasesContract,
     ReclaimContract,
     FencingContract,
     AbandonContract,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from umbel.exceptions import RunLost
-from umbel.ports import RunRecord
-from umbel.testing.contract.rig import DriverSuite, Rig, ids
+from umbel.ports import Beat, BrokerOptions, RunRecord
+from umbel.testing.contract.rig import DriverSuite, Hand, Rig, ids
 
 HOUR = 3600.0
 
@@ -183,6 +183,77 @@ class LivenessContract(DriverSuite):
             assert rig.driver.beat(living[beat % 4]).alive
         assert {record.run for record in rig.driver.runs()} == set(living)
         assert ids(rig.hand(living[0], 2).take()) == ["e"]
+
+
+class MixedLeasesContract(DriverSuite):
+    """Runs of different lease times beside each other: each counts with its own."""
+
+    LONG = 30.0
+    SHORT = 3.0
+
+    @staticmethod
+    def enlist(rig: Rig, run: str, lease_time: float) -> Hand:
+        driver = rig.another(BrokerOptions(lease_time=lease_time))
+        return rig.hand(run, driver=driver)
+
+    @staticmethod
+    def beat(rig: Rig, hand: Hand) -> Beat:
+        return hand.driver.beat(hand.name.partition("#")[0])
+
+    def test_a_beat_tells_the_shortest_heartbeat_of_the_living(self, rig: Rig) -> None:
+        long = self.enlist(rig, "long", self.LONG)
+        assert self.beat(rig, long).heartbeat == pytest.approx(self.LONG / 3)
+        short = self.enlist(rig, "short", self.SHORT)
+        assert self.beat(rig, long).heartbeat == pytest.approx(self.SHORT / 3)
+        assert self.beat(rig, short).heartbeat == pytest.approx(self.SHORT / 3)
+        rig.driver.leave("short")
+        assert self.beat(rig, long).heartbeat == pytest.approx(self.LONG / 3)
+
+    def test_each_run_dies_by_its_own_lease(self, rig: Rig) -> None:
+        short = self.enlist(rig, "short", self.SHORT)
+        self.enlist(rig, "long", self.LONG)
+        reply = self.beat(rig, short)
+        assert reply.next_death_in == pytest.approx(self.LONG)
+        died_at = rig.now
+        while "long" in {peer.run for peer in self.beat(rig, short).peers}:
+            assert rig.now - died_at <= self.LONG + 1
+            rig.manual.advance(self.SHORT / 3)
+        assert rig.now - died_at > self.LONG
+
+    @pytest.mark.parametrize("late", [0.0, 0.2, 0.4, 0.8, 1.0])
+    def test_a_dead_short_run_beside_a_long_one_is_found(self, rig: Rig, late: float) -> None:
+        rig.publish("a")
+        long = self.enlist(rig, "long", self.LONG)
+        pause = self.beat(rig, long).heartbeat
+        short = self.enlist(rig, "short", self.SHORT)
+        short.take_one()
+        self.beat(rig, short)
+        died_at = rig.now
+        rig.manual.advance(late * pause)
+        while not (reply := self.beat(rig, long)).reclaimed:
+            assert rig.now - died_at <= late * pause + self.SHORT + 2 * reply.heartbeat
+            rig.manual.advance(reply.heartbeat)
+        assert rig.now - died_at > self.SHORT
+        assert ids(long.take()) == ["a"]
+
+    @pytest.mark.parametrize("outage", [0.5, 1.0, 1.4, 1.6, 2, 2.9, 3.1, 9, 11, 14, 16, 29, 31, 99])
+    @pytest.mark.parametrize("phase", [0.0, 0.3, 0.7])
+    def test_an_outage_kills_nobody(self, rig: Rig, outage: float, phase: float) -> None:
+        leases = {"long": self.LONG, "mid": 9.0, "short": self.SHORT, "idle": self.LONG}
+        hands = {run: self.enlist(rig, run, lease) for run, lease in leases.items()}
+        begins = rig.now + 2 * self.LONG + phase
+        ends = begins + outage
+        coming = [(rig.now, run) for run in hands]
+        while coming[0][0] < ends + 2 * self.LONG:
+            at, run = heapq.heappop(coming)
+            rig.manual.advance(max(0.0, at - rig.now))
+            pause = leases[run] / 18
+            if not begins <= at < ends:
+                reply = self.beat(rig, hands[run])
+                assert reply.alive, f"{run} taken for dead at {at - ends:+.1f} s"
+                pause = min(leases[run] / 3, reply.heartbeat)
+            heapq.heappush(coming, (at + pause, run))
+        assert {record.run for record in rig.driver.runs()} == set(hands)
 
 
 def _beats(
