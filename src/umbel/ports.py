@@ -31,7 +31,6 @@ from msgspec import Struct
 
 from umbel.message import Delivery, Lost, Message, Posting, Result, Settlement, Unreadable
 
-
 OUTAGE: Final = 1.5
 """Heartbeats after which nobody's having beaten is an outage. With 2, a run that had beaten just
 before an outage of nearly two heartbeats, and reconnects last, would be a whole lease old."""
@@ -179,8 +178,8 @@ class Broker(Protocol):
         number, also those that this very call or a later one hands out; it never falls.
         Handed out are first what is to be buried, then by priority (9 first), then in the order
         of arrival, from `queues` taken together; with `lost_only` nothing but burials.
-        Messages whose due time has come are ready, in the order of due times. Raises `RunLost` where the run or the owner
-        isn't known (any more).
+        Messages whose due time has come are ready, in the order of due times. Raises `RunLost`
+        where the run or the owner isn't known (any more).
         """
         ...
 
@@ -202,9 +201,9 @@ class Broker(Protocol):
 
         Where nobody has beaten for more than `OUTAGE` times `Beat.heartbeat`, or the clock went
         backwards, all runs are renewed first: an outage is not a death. A run is dead when its own
-        last beat is then older than the lease time that it was enlisted with. Of a dead run, what was held goes back in its old
-        order, uncounted and marked as redelivered; what was begun is set aside with
-        `Loss.WORKER`. A burial that was under way stays the burial that it was.
+        last beat is then older than the lease time that it was enlisted with. Of a dead run, what
+        was held goes back in its old order, uncounted and marked as redelivered; what was begun
+        is set aside with `Loss.WORKER`. A burial that was under way stays the burial that it was.
         Dead letters and revocations whose time is over are dropped.
         """
         ...
