@@ -76,7 +76,13 @@ def strike(worker: Worker, what: str) -> int:
 
 
 def has_said(worker: Worker, what: str, times: int = 1) -> Callable[[], bool]:
-    return lambda: worker.text.count(what) >= times
+    """For `until`: whether the log says so; fails where the worker has ended by itself."""
+
+    def ask() -> bool:
+        assert worker.process.poll() is None, worker.text
+        return worker.text.count(what) >= times
+
+    return ask
 
 
 def wait_for_size(file: Path, size: int) -> None:
