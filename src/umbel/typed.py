@@ -55,15 +55,19 @@ class Unfit(TypeError):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter that takes part; `form` is what msgspec makes its values of."""
+    """One parameter that takes part; `form` is what msgspec makes its values of.
+
+    `kind` is the class that it is annotated with, if it is one: what is of it already is left.
+    """
 
     name: str
     annotation: Any
     form: Any
+    kind: type | None
 
     def rebuild(self, value: Any) -> Any:
         """`value` as it was before it was sent. Raises `Unfit`."""
-        if isinstance(self.annotation, type) and isinstance(value, self.annotation):
+        if self.kind is not None and isinstance(value, self.kind):
             return value  # a datetime is a date, too
         try:
             return _convert(value, self.form)
@@ -196,7 +200,7 @@ def _parameter(parameter: inspect.Parameter, function: Callable[..., object]) ->
     form = _form(annotation)
     if form is None:
         return None
-    return Parameter(parameter.name, annotation, form)
+    return Parameter(parameter.name, annotation, form, _class_of(annotation))
 
 
 def _globals_of(function: Any) -> dict[str, Any]:
@@ -271,6 +275,12 @@ def _enum_builder(kind: type[enum.Enum]) -> Callable[[Any], Any]:
     return kind
 
 
+def _class_of(annotation: Any) -> type | None:
+    """The class that values can be asked for; of a TypedDict they can't."""
+    is_class = isinstance(annotation, type) and not typing.is_typeddict(annotation)
+    return annotation if is_class else None
+
+
 class _Member(NamedTuple):
     """A part of a union: its class if it is one, and what msgspec makes of it, if anything."""
 
@@ -284,8 +294,7 @@ def _union_builder(annotation: Any) -> Callable[[Any], Any]:
         form = None if _is_plain(part) else _form(part)
         if form is None and not _is_plain(part):
             raise TypeError(f"{part} says nothing that a value could be made by")
-        kind = typing.get_origin(part) or part
-        members.append(_Member(kind if isinstance(kind, type) else None, form))
+        members.append(_Member(_class_of(typing.get_origin(part) or part), form))
 
     def build(value: Any) -> Any:
         # What is of one of the types already is that; the first that can be made of it otherwise.
