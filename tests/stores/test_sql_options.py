@@ -136,12 +136,15 @@ def test_a_url_that_cannot_be(url: str, sentence: str) -> None:
         SqlStore(url)
 
 
-def test_a_password_is_shown_nowhere() -> None:
+def test_a_password_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     store = SqlStore("postgresql+psycopg://user:geheim@127.0.0.1:1/db")
     assert "geheim" not in store.location
-    with pytest.raises(StoreUnavailable) as caught:
+    with caplog.at_level("WARNING", "umbel"):
         store.open()
-    assert "geheim" not in str(caught.value)
+    with pytest.raises(StoreUnavailable) as caught:
+        store.get(["a"])
+    assert "used as soon as it can be" in caplog.text
+    assert "geheim" not in str(caught.value) + caplog.text
     store.close()
 
 
@@ -162,7 +165,7 @@ def test_writers_that_meet_never_replace_a_success(anywhere: tuple[str, dict[str
     def write(state: str, order: list[str]) -> Callable[[], None]:
         def work() -> None:
             store = SqlStore(url, SqlOptions(names=names))
-            patiently(store.open)
+            store.open()
             for _ in range(4):
                 patiently(lambda: store.put([result(task_id, state) for task_id in order]))
             store.close()

@@ -132,6 +132,12 @@ def _check(worker: Worker) -> None:
             "take anything from it; name one that processes share, for example "
             "sqlite:///tasks.db"
         )
+    store_url = app.connections.store_url or ""
+    if store_url.startswith(("memory://", "cache+memory://")):
+        raise ImproperlyConfigured(
+            f"the result store {store_url} lives inside one process, so nobody would see what a "
+            "worker keeps there; leave result_backend unset, or name one that processes share"
+        )
     if worker.pool == "solo":
         limited = [name for name, task in app.tasks.items() if task.options.time_limit]
         if worker.options.time_limit or limited:

@@ -18,12 +18,14 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from umbel.clock import boot_time
-from umbel.exceptions import BrokerUnavailable, OperationalError
+from umbel.exceptions import BackendStoreError, BrokerUnavailable, OperationalError
 from umbel.message import Dead, Delivery, How, Settlement
 from umbel.ports import Broker, Coordinator, ResultStore, Turn
 from umbel.worker.desk import Desk, Refused
+from umbel.worker.execution import Execution
 from umbel.worker.revocations import Revocations
 from umbel.worker.scoreboard import Word
+from umbel.worker.storing import store_first
 
 logger = logging.getLogger("umbel.worker")
 
@@ -38,6 +40,8 @@ LAST_WAIT: Final = 10.0
 FIRST_PAUSE: Final = 0.02
 
 T = TypeVar("T")
+Unstorable = Callable[[Execution, Settlement, BackendStoreError], Settlement]
+"""What becomes of an outcome whose result the store refuses for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,11 @@ class Consumer:
         desk: Desk,
         diet: Diet,
         *,
+        unstorable: Unstorable,
         lease_time: float,
         last_wait: float = LAST_WAIT,
     ) -> None:
+        self._unstorable = unstorable
         self._broker = broker
         self._separate_store = None if store and store.location == broker.location else store
         self._owner = owner
@@ -230,14 +236,19 @@ class Consumer:
     def _store_first(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
         """Where the result store is another database: store, then settle without results."""
         store = self._separate_store
-        results = [settlement.result for settlement in settlements if settlement.result]
-        if store is None or not results:
+        if store is None or not any(settlement.result for settlement in settlements):
             return settlements
         try:
-            self._insist(lambda: store.put(results))
+            return self._insist(lambda: store_first(store, settlements, self._refused_by_store))
         except OperationalError as error:
             return [self._without_store(settlement, error) for settlement in settlements]
-        return [replace(settlement, result=None) for settlement in settlements]
+
+    def _refused_by_store(self, settlement: Settlement, error: BackendStoreError) -> Settlement:
+        execution = self._desk.unsettled.get(settlement.lease)
+        logger.error("A result can't be stored: %s", error)
+        if execution is None:
+            return replace(settlement, result=None)
+        return self._unstorable(execution, settlement, error)
 
     def _without_store(self, settlement: Settlement, error: OperationalError) -> Settlement:
         """The worker stops and the result can't be stored: what may run again goes back, what

@@ -23,7 +23,13 @@ import msgspec
 from umbel import signals
 from umbel.app import Umbel
 from umbel.clock import boot_time
-from umbel.exceptions import OperationalError, RunLost, Unroutable, WorkerTerminate
+from umbel.exceptions import (
+    BackendStoreError,
+    OperationalError,
+    RunLost,
+    Unroutable,
+    WorkerTerminate,
+)
 from umbel.message import Delivery, Settlement
 from umbel.outcome import End
 from umbel.ports import Broker
@@ -104,6 +110,7 @@ class PoolProcess:
         signals.worker_process_init.send(setup.hostname)
         broker = setup.app.broker
         self._enlist(broker)
+        self._settler = Settler(setup.app, hostname=setup.hostname)
         consumer = Consumer(
             broker,
             broker,
@@ -111,10 +118,10 @@ class PoolProcess:
             self._owner,
             self._desk,
             self._diet,
+            unstorable=self._settler.unstorable,
             lease_time=setup.lease_time,
             last_wait=setup.app.conf.worker_soft_shutdown_timeout or LAST_WAIT,
         )
-        self._settler = Settler(setup.app, hostname=setup.hostname)
         self._executor = self._make_executor(consumer)
         signal.signal(signal.SIGUSR1, self._look_at_the_slot)
         self._slot.words[Word.READY] = 1
@@ -144,7 +151,10 @@ class PoolProcess:
             store = app.store
             if store is not None:
                 record = self._settler.started(execution, os.getpid())
-                patiently(lambda: store.put([record]))
+                try:
+                    patiently(lambda: store.put([record]))
+                except BackendStoreError as error:
+                    logger.warning("%s can't be stored as STARTED: %s", execution.name, error)
 
         return Executor(
             app,

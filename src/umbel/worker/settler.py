@@ -10,13 +10,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from umbel import states
 from umbel.app import Umbel
 from umbel.codec import pack
-from umbel.exceptions import Reject, Retry, SoftTimeLimitExceeded, TimeLimitExceeded
+from umbel.exceptions import (
+    BackendStoreError,
+    EncodeError,
+    Reject,
+    Retry,
+    SoftTimeLimitExceeded,
+    TimeLimitExceeded,
+)
 from umbel.message import Dead, Delivery, How, Message, Posting, Result, Settlement
 from umbel.outcome import End, Settle, Verdict, decide
 from umbel.protocol import next_headers, priority_of, rebuild_message
+from umbel.request import Context
 from umbel.saferepr import safe_repr
 from umbel.stored import encode_meta
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
@@ -55,6 +65,8 @@ class Settler:
         self._hostname = hostname
         self._stores = app.store is not None
         self._expires = conf.result_expires
+        self._failure_expires = conf.result_failure_expires or conf.result_expires
+        self._extended = conf.result_extended
         self._result_format = app.result_format
         self._unknown_wait = conf.task_unknown_wait
         self._eta_in_broker = conf.task_eta_in_broker
@@ -102,6 +114,21 @@ class Settler:
         meta = {"pid": pid, "hostname": self._hostname}
         return self._record(execution, states.STARTED, meta, None)
 
+    def unstorable(
+        self, execution: Execution, settlement: Settlement, error: BackendStoreError
+    ) -> Settlement:
+        """What becomes of an outcome that the result store refuses for good. An end becomes a
+        FAILURE that says so, and a dead letter; of a retry, its record is left out."""
+        result = settlement.result
+        if result is None or result.state not in states.READY_STATES:
+            return replace(settlement, result=None)
+        kept = execution.options.dead_letters
+        return replace(
+            settlement,
+            result=self._record(execution, states.FAILURE, error, None, extended=False),
+            dead=Dead(str(error), type(error).__name__) if kept else settlement.dead,
+        )
+
     def _delay(self, execution: Execution) -> float:
         """Seconds until a released delivery is offered again: at its time, or after a pause."""
         due_at = execution.request.due_at
@@ -139,7 +166,13 @@ class Settler:
         return not ignore or (keeps_errors and state in (states.FAILURE, states.RETRY))
 
     def _record(
-        self, execution: Execution, state: str, value: Any, traceback: str | None
+        self,
+        execution: Execution,
+        state: str,
+        value: Any,
+        traceback: str | None,
+        *,
+        extended: bool = True,
     ) -> Result:
         request = execution.request
         now = self._now()
@@ -154,10 +187,37 @@ class Settler:
             datetime.fromtimestamp(now, self._zone or UTC).isoformat() if done else None,
             request.group,
             request.parent_id,
+            self._extension(request) if extended and self._extended else None,
             form=self._result_format,
         )
-        expires_at = None if self._expires is None else now + self._expires
-        return Result(task_id, state, meta, expires_at)
+        expires = self._failure_expires if state == states.FAILURE else self._expires
+        return Result(task_id, state, meta, None if expires is None else now + expires)
+
+    def _extension(self, request: Context) -> dict[str, Any]:
+        """What `result_extended` adds. Arguments that the task has made unstorable become text."""
+        info, stamped = request.delivery_info or {}, request.stamped_headers or []
+        stamps = request.stamps or {}
+        extension = {
+            "name": request.task,
+            "args": self._stored(list(request.args or ()), request.argsrepr),
+            "kwargs": self._stored(request.kwargs or {}, request.kwargsrepr),
+            "worker": self._hostname,
+            "retries": request.retries,
+            "queue": info.get("routing_key"),
+        }
+        if stamped:
+            extension |= {
+                "stamped_headers": stamped,
+                **{name: stamps.get(name) for name in stamped},
+            }
+        return extension
+
+    def _stored(self, value: object, otherwise: str) -> object:
+        try:
+            self._result_format.serializer.dumps(value)
+        except EncodeError:
+            return otherwise
+        return value
 
     def _follow_ups(
         self, execution: Execution, ended: Ended, verdict: Verdict

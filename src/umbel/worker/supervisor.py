@@ -106,7 +106,9 @@ class Supervisor:
         self._soft_timeout = conf.worker_soft_shutdown_timeout
         self._soft_on_idle = conf.worker_enable_soft_shutdown_on_idle
         self._broker = setup.app.broker
-        self._undertaker = Undertaker(self._broker, setup.app.store, setup.lease_time)
+        self._undertaker = Undertaker(
+            self._broker, setup.app.store, setup.lease_time, keep=conf.result_keep
+        )
         self._heart = Heart(self._broker, setup.run, setup.board, setup.lease_time, self._on_beat)
         self._control = Control(self._broker, self._on_revocations)
         self._children: dict[int, Child] = {}

@@ -22,12 +22,13 @@ import msgspec
 from msgspec.structs import replace
 
 from umbel.connect import BrokerDriver
-from umbel.exceptions import OperationalError, RunLost
-from umbel.message import How, Loss, Lost, Settlement
+from umbel.exceptions import BackendStoreError, OperationalError, RunLost
+from umbel.message import Dead, How, Loss, Lost, Settlement
 from umbel.ports import ResultStore, RunRecord
 from umbel.worker.consumer import targets
 from umbel.worker.scoreboard import Scoreboard, Slot, dead_boards
 from umbel.worker.stopping import forbid_behind
+from umbel.worker.storing import store_first
 
 logger = logging.getLogger("umbel.worker")
 
@@ -39,7 +40,15 @@ Job = Callable[[], None]
 class Undertaker:
     """Does its jobs one after the other, each until the broker has taken it."""
 
-    def __init__(self, broker: BrokerDriver, store: ResultStore | None, lease_time: float) -> None:
+    def __init__(
+        self,
+        broker: BrokerDriver,
+        store: ResultStore | None,
+        lease_time: float,
+        *,
+        keep: int | None = None,
+    ) -> None:
+        self._keep = keep
         self._broker = broker
         self._store = store
         self._separate_store = None if store and store.location == broker.location else store
@@ -102,10 +111,10 @@ class Undertaker:
             self._jobs.put(job)
 
     def prune(self) -> None:
-        """Delete results that have expired."""
+        """Delete results that have expired, and what `result_keep` leaves no room for."""
         if self._store is not None:
             store = self._store
-            self._jobs.put(lambda: _prune(store))
+            self._jobs.put(lambda: _prune(store, self._keep))
 
     def inherit(self, peers: Sequence[RunRecord]) -> None:
         """Take over runs of this host whose processes are all gone, at once."""
@@ -169,9 +178,11 @@ class Undertaker:
         if store is None:
             return decided
         held = self._broker.held(owner)
-        if results := [each.result for each in decided if each.result and each.lease in held]:
-            store.put(results)
-        return [replace(each, result=None) for each in decided]
+        lost = [replace(each, result=None) for each in decided if each.lease not in held]
+        return [
+            *lost,
+            *store_first(store, [each for each in decided if each.lease in held], _unstorable),
+        ]
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -194,11 +205,17 @@ class Undertaker:
                     break
 
 
-def _prune(store: ResultStore) -> None:
+def _unstorable(settlement: Settlement, error: BackendStoreError) -> Settlement:
+    """A result that the store refuses for good: its message is kept, and says why."""
+    logger.error("A result can't be stored: %s", error)
+    return replace(settlement, result=None, dead=Dead(str(error), type(error).__name__))
+
+
+def _prune(store: ResultStore, keep: int | None) -> None:
     # A store that is away has time: it isn't asked again before the next clean-up.
     with contextlib.suppress(OperationalError):
-        if count := store.prune():
-            logger.info("Deleted %d expired results.", count)
+        if count := store.prune(keep):
+            logger.info("Deleted %d results that were too old or too many.", count)
 
 
 def decided_outcomes(slot: Slot) -> list[Settlement]:

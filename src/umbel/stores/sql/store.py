@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from threading import Event
@@ -37,6 +38,8 @@ from umbel.states import SUCCESS
 from umbel.stores.sql import tables
 from umbel.stores.sql.engine import SqlOptions, first_line, make_engine
 from umbel.stores.sql.rows import Row, meta_of, row_of
+
+logger = logging.getLogger("umbel")
 
 _ATTEMPTS: Final = 5
 """Each failed one means that another writer stored one of our ids meanwhile."""
@@ -87,8 +90,11 @@ class SqlStore:
 
     def open(self) -> None:
         self._closed.clear()
-        if not self._is_set_up:
-            self._set_up()
+        try:
+            self._need_tables()
+        except StoreUnavailable as error:
+            # Whoever stores or reads asks again; a worker starts, and keeps what it has to store.
+            logger.warning("%s It is used as soon as it can be.", error)
 
     def close(self) -> None:
         self._closed.set()
