@@ -22,6 +22,7 @@ COMMANDS = {
     "call": "Send one task, by name.",
     "result": "Print what a task returned, or why it failed.",
     "purge": "Delete the messages that wait in queues.",
+    "prune": "Delete results and dead letters that are too old or too many.",
     "queues": "Show how many messages each queue holds.",
     "dead": "List, show, requeue and delete dead letters.",
     "why": "Say where a task is and what it waits for.",
