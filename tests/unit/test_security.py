@@ -7,25 +7,21 @@ import contextlib
 import pickle
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
 )
-from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.golden_bodies import ARGS, BODIES, CERTIFICATE, KWARGS
+from tests.unit.signers import NOW, Signer, make_signer
 
 from umbel.exceptions import DecodeError, ImproperlyConfigured, SecurityError
 from umbel.formats import CallReader
@@ -34,38 +30,7 @@ from umbel.protocol import NO_EMBED
 from umbel.security import make_auth
 from umbel.serializers import Serializer
 
-NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SEPARATOR = b"\x00\x01"
-
-
-@dataclass(frozen=True, slots=True)
-class Signer:
-    """A key and its certificate, in files."""
-
-    key: Path
-    certificate: Path
-
-
-def make_signer(
-    folder: Path, name: str, *, password: bytes | None = None, days: int = 365, serial: int = 0
-) -> Signer:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(serial or x509.random_serial_number())
-        .not_valid_before(NOW - timedelta(days=30))
-        .not_valid_after(NOW - timedelta(days=30) + timedelta(days=days))
-        .sign(key, hashes.SHA256())
-    )
-    made = Signer(folder / f"{name}.key", folder / f"{name}.pem")
-    encryption = BestAvailableEncryption(password) if password else NoEncryption()
-    made.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
-    made.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
-    return made
 
 
 @pytest.fixture(scope="module")
