@@ -13,7 +13,7 @@ Examples:
   umbel -A proj prune --keep 10000
 
 Results go by result_expires and result_keep, dead letters by dead_letters_max_age,
-dead_letters_max_count and dead_letters_max_bytes. Workers do the same on their own, every ten minutes.
+dead_letters_max_count and dead_letters_max_bytes. Workers do so every ten minutes.
 """
 
 
