@@ -24,6 +24,7 @@ Synchronous = Literal["normal", "full"]
 
 SCHEMA_VERSION: Final = 1
 _PAUSE: Final = (0.0002, 0.002)
+_FORK_PATIENCE: Final = 0.05
 _WAL_BYTES: Final = 8 * 2**20
 _WAL_EVERY: Final = 16
 
@@ -69,7 +70,8 @@ class Database:
         self._is_open = False
         self._writes = 0
         self._trace: errors.Trace | None = None
-        _databases.add(self)
+        with _forking:
+            _databases.add(self)
 
     def open(self) -> None:
         """Connect, and create the file or its tables where they are missing."""
@@ -265,12 +267,15 @@ class Database:
         if self._pid == os.getpid():
             self._drop()
 
-    def _before_fork(self) -> None:
-        self._lock.acquire()
+    def _hold_for_fork(self) -> bool:
+        """Keep all other threads out; False where one stays inside."""
+        if not self._lock.acquire(timeout=_FORK_PATIENCE):
+            return False
         if not self._inside:
             self._drop()
+        return True
 
-    def _after_fork_in_parent(self) -> None:
+    def _go_on_after_fork(self) -> None:
         self._lock.release()
 
 
@@ -282,25 +287,57 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _leaked: list[sqlite3.Connection] = []
-_held_for_fork: list[Database] = []
+
+
+class _Forks(threading.local):
+    """The forks that this thread has begun and not ended, each with what it holds."""
+
+    def __init__(self) -> None:
+        self.held: list[list[Database]] = []
+
+
+# Of one thread at a time, and re-entrant, since a signal handler may fork in the midst of a fork.
+_forking = threading.RLock()
+_forks = _Forks()
 
 
 def _before_fork() -> None:
-    _held_for_fork[:] = list(_databases)
-    for database in _held_for_fork:
-        database._before_fork()
+    while True:
+        _forking.acquire()
+        held: list[Database] = []
+        try:
+            for database in list(_databases):
+                if not database._hold_for_fork():
+                    break
+                held.append(database)
+            else:
+                _forks.held.append(held)
+                return
+        except BaseException:
+            _let_go(held)
+            raise
+        # Whoever is inside may be about to fork itself, and wait for this very lock.
+        _let_go(held)
+        time.sleep(random.uniform(*_PAUSE))
+
+
+def _let_go(held: list[Database]) -> None:
+    for database in held:
+        database._go_on_after_fork()
+    _forking.release()
 
 
 def _after_fork_in_parent() -> None:
-    for database in _held_for_fork:
-        database._after_fork_in_parent()
-    _held_for_fork.clear()
+    if _forks.held:
+        _let_go(_forks.held.pop())
 
 
 def _after_fork_in_child() -> None:
+    global _forking
     for database in _databases:
         database._after_fork()
-    _held_for_fork.clear()
+    _forks.held.clear()
+    _forking = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -26,6 +26,7 @@ import select
 import socket
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Literal
@@ -133,12 +134,11 @@ class Doorbells:
         self._hanging: list[Bell] = []
         self._sender: socket.socket | None = None
         self._fd: int | None = None
-        self._pid = os.getpid()
+        _towers.add(self)
 
     @contextlib.contextmanager
     def waiting(self, kind: Kind, tag: str) -> Iterator[Bell]:
         """A bell that hangs while the body runs."""
-        self._check_fork()
         with self._lock:
             bell = self._spare.pop() if self._spare else Bell(self)
             self._hanging.append(bell)
@@ -174,7 +174,6 @@ class Doorbells:
 
     def close(self) -> None:
         """Take down all bells of this process."""
-        self._check_fork()
         with self._lock:
             spare, self._spare = self._spare, []
             hanging, self._hanging = self._hanging, []
@@ -259,12 +258,21 @@ class Doorbells:
             self._sender.setblocking(False)
         return self._sender
 
-    def _check_fork(self) -> None:
+    def _after_fork(self) -> None:
         """In a child, the bells are the parent's."""
-        if self._pid == os.getpid():
-            return
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         for bell in (*self._spare, *self._hanging):
             bell.forget()
         self._spare, self._hanging = [], []
+
+
+_towers: weakref.WeakSet[Doorbells] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for tower in list(_towers):
+        tower._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
