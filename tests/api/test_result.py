@@ -184,22 +184,34 @@ def test_the_last_app_is_the_one_of_results_without(app: Umbel) -> None:
 
 
 def test_what_waits_is_revoked_at_once(app: Umbel) -> None:
-    subscription = app.broker.subscribe(["control"])
     result = app.send_task("t")
     result.revoke()
     assert result.state == "REVOKED"
     with pytest.raises(TaskRevokedError, match="revoked"):
         result.get(timeout=5)
     assert app.broker.revoked(0)[1] == (Revocation(result.id),)
+
+
+def test_supervisors_are_told_only_of_what_may_have_to_be_ended(app: Umbel) -> None:
+    subscription = app.broker.subscribe(["control"])
+    app.send_task("t").revoke()
+    result = app.send_task("t")
+    result.revoke(terminate=True, signal="KILL")
     heard = subscription.get(5)
     assert heard is not None
     assert heard[0] == "control"
     assert json.loads(heard[1]) == {
         "method": "revoke",
-        "arguments": {"task_id": result.id, "terminate": False, "signal": "SIGTERM"},
+        "arguments": {"task_id": result.id, "terminate": True, "signal": "SIGKILL"},
         "destination": None,
     }
     subscription.close()
+
+
+@pytest.mark.parametrize("wrong", ["SIGNONE", "alarm", 4711, ""])
+def test_a_signal_that_there_is_not_is_said_to_the_caller(app: Umbel, wrong: Any) -> None:
+    with pytest.raises(ValueError, match="there is no signal .* here; there are SIG"):
+        app.send_task("t").revoke(terminate=True, signal=wrong)
 
 
 def test_what_runs_or_is_unknown_is_left_to_the_workers(app: Umbel) -> None:
