@@ -44,7 +44,7 @@ from umbel.result import AsyncResult
 from umbel.retry import Backoff, retries_left
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON
-from umbel.typed import Typed, typed_parameters
+from umbel.typed import Typed, signature_of, typed_parameters
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -442,7 +442,7 @@ class Task(Generic[P, R_co]):
 
     def _positional_names(self) -> tuple[str, ...]:
         try:
-            parameters = inspect.signature(self.run).parameters.values()
+            parameters = signature_of(self.run).parameters.values()
         except (TypeError, ValueError):
             return ()
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -508,7 +508,7 @@ def _argument_check(fun: Callable[..., object], name: str) -> Callable[..., obje
     The interpreter's own check takes 0.1 µs; `inspect.Signature.bind` takes 5.
     """
     try:
-        signature = inspect.signature(fun)
+        signature = signature_of(fun)
     except (TypeError, ValueError):
         return no_handler  # written in C without a signature: the worker finds out
     plain = [

@@ -142,7 +142,7 @@ class Typed:
 def typed_parameters(function: Callable[..., object]) -> Typed | None:
     """The parameters of `function` that take part; None if there are none."""
     try:
-        signature = _signature(function)
+        signature = signature_of(function)
     except (TypeError, ValueError, NameError):
         return None
     kinds = inspect.Parameter
@@ -172,7 +172,11 @@ def typed_parameters(function: Callable[..., object]) -> Typed | None:
     )
 
 
-def _signature(function: Callable[..., object]) -> inspect.Signature:
+def signature_of(function: Callable[..., object]) -> inspect.Signature:
+    """The parameters; annotations may be names that only a type checker knows.
+
+    Raises `TypeError` or `ValueError` where there are none to know.
+    """
     if sys.version_info >= (3, 14):  # where annotations are evaluated when they are asked for
         from annotationlib import Format
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -38,7 +39,8 @@ def app(place: Place) -> Iterator[Umbel]:
 def start(place: Place, **settings: Any) -> Worker:
     """A worker with these settings, which the place's client has, too."""
     place.app.conf.update(settings)
-    return place.worker("-c", "1", app=APP, env={"SETTINGS": json.dumps(settings)})
+    env = {"SETTINGS": json.dumps(settings), "C_FORCE_ROOT": "1"}
+    return place.worker("-c", "1", app=APP, env=env)
 
 
 def dead_of(place: Place, task_id: str) -> Any:
@@ -186,6 +188,17 @@ def test_signed_messages_alone_are_run(place: Place, tmp_path: Path) -> None:
     assert place.counts("ran") == {"echo": 1}
     assert place.counts("rejected") == {"DecodeError": 1, "SecurityError": 1}
     assert worker.stop() == 0, worker.text
+
+
+def test_root_reads_no_pickle(place: Place) -> None:
+    env = {"SETTINGS": json.dumps({"accept_content": ["pickle"]}), "C_FORCE_ROOT": ""}
+    worker = place.worker("-c", "1", app=APP, env=env, ready=False)
+    if os.geteuid() == 0:
+        assert worker.process.wait(30) != 0
+        assert "this worker runs as root" in worker.text
+    else:
+        until(lambda: " ready." in worker.text, what="it is ready")
+        assert worker.stop() == 0
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,16 @@ def _prepare(app: Umbel, options: WorkerOptions) -> Worker:
     )
 
 
+def _check_root(reads_pickle: bool) -> None:
+    """What comes as pickle runs as whoever reads it."""
+    if reads_pickle and os.geteuid() == 0 and not os.environ.get("C_FORCE_ROOT"):
+        raise ImproperlyConfigured(
+            "accept_content has 'pickle', and this worker runs as root: whoever can send a message "
+            "could do anything on this machine. Run it as another user, or set C_FORCE_ROOT=1 in "
+            "the environment"
+        )
+
+
 def _check(worker: Worker) -> None:
     """Refuse what can't work, in one sentence each."""
     app = worker.app
@@ -123,7 +133,7 @@ def _check(worker: Worker) -> None:
             f"pool {worker.pool!r} isn't available; there are: {', '.join(POOLS)}"
         )
     # What is named there has to be known, and its packages installed.
-    app.call_reader()
+    _check_root("application/x-python-serialize" in app.call_reader().accepted)
     app.result_format  # noqa: B018
     driver = _unopened_broker(app)
     if not driver.features.processes:
