@@ -67,6 +67,7 @@ def test_logfile(place: Place) -> None:
     path = place.folder / "worker.txt"
     worker = place.worker("-c", "1", "--logfile", str(path), ready=False)
     place.send("chatter", "tag").get(timeout=30)
+    until(lambda: " ready." in path.read_text(), what="the worker says that it is ready")
     assert worker.stop() == 0, worker.text
     texts = [text for _, _, text in _lines(path.read_text())]
     assert "printed by tag" in texts
@@ -88,6 +89,7 @@ def test_a_logging_set_up_of_the_app_is_left_alone(place: Place, how: str) -> No
     env = {"APP_LOG": str(path), "APP_LOG_HOW": how}
     worker = place.worker("-c", "1", app="tests.worker.logging_app", env=env, ready=False)
     place.send("chatter", "tag").get(timeout=30)
+    until(lambda: " ready." in path.read_text(), what="the worker says that it is ready")
     assert worker.stop() == 0, worker.text
     lines = path.read_text().splitlines()
     assert "APP:INFO:shop:logged by tag" in lines
