@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builtins import list as List
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from umbel.exceptions import InvalidTaskError
@@ -34,7 +35,7 @@ class DeadLetters:
         """Send it once more as it was first sent: same id, no retries, due now, never expiring.
 
         Its stored result and its revocation are forgotten. False where there is no such dead
-        letter. Raises `InvalidTaskError` for one whose message can't be read.
+        letter. Raises `InvalidTaskError` for one that has no id or can't be read.
         """
         broker = self._app.broker
         dead = broker.dead_find(task_id)
@@ -42,8 +43,13 @@ class DeadLetters:
             return False
         if not isinstance(dead.message, Message):
             raise InvalidTaskError(
-                f"dead letter {task_id} can't be sent again: its message can't be read "
-                f"({dead.message.reason}). Delete it: umbel dead delete {task_id}"
+                f"dead letter {task_id!r} can't be sent again: its message can't be read "
+                f"({dead.message.reason}). Delete it: umbel dead delete {quote(task_id)}"
+            )
+        if not task_id:  # others may have none either, and all of an id end by its requeue
+            raise InvalidTaskError(
+                "a dead letter that has no id can't be sent again, since no worker would run it. "
+                "Delete all of these: umbel dead delete ''"
             )
         message = first_message(dead.message, queue=dead.queue, delivery_tag=new_id())
         # Before the requeue, or a fast worker's new result would be forgotten in place of it.
@@ -56,5 +62,9 @@ class DeadLetters:
         )
 
     def delete(self, task_id: str) -> bool:
-        """Delete it for good; False where there is none."""
+        """Delete all of this id for good; False where there is none."""
         return self._app.broker.dead_delete([task_id]) > 0
+
+    def delete_all(self, queue: str | None = None) -> int:
+        """Delete all of them, or those of one queue, for good; how many there were."""
+        return self._app.broker.dead_delete(None, queue)

@@ -406,7 +406,8 @@ class Inspector(Protocol):
 
     def dead_requeue(self, task_id: str, posting: Posting) -> bool:
         """In one step: delete the dead letters of this id, take the id out of the revocations,
-        and store `posting`. False, and nothing done, where there is no such dead letter."""
+        and store `posting`. False, and nothing done, where there is no such dead letter, and for
+        the empty id, which dead letters of different tasks may have."""
         ...
 
     def dead_delete(self, task_ids: Sequence[str] | None, queue: str | None = None) -> int:

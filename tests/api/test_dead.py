@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.api.looking import only, store, waiting
 
 from umbel import Umbel
 from umbel.exceptions import InvalidTaskError
-from umbel.message import Dead, How, Message, Settlement
+from umbel.message import Dead, How, Message, Posting, Settlement
 
 
 def bury(app: Umbel, queue: str = "celery", reason: str = "it broke") -> str:
@@ -80,6 +81,28 @@ def test_nothing_is_forgotten_where_there_is_no_dead_letter(app: Umbel) -> None:
     store(app, "id", "FAILURE", KeyError("x"))
     assert not app.dead.requeue("id")
     assert app.AsyncResult("id").state == "FAILURE"
+
+
+def test_one_without_an_id_cannot_be_sent_again(app: Umbel) -> None:
+    app.send_task("a")
+    message = only(app)
+    app.broker.purge(["celery"])
+    stranger = replace(message, headers={**message.headers, "id": None})
+    app.broker.publish([Posting(stranger, routing_key="celery")] * 2)
+    assert [bury(app), bury(app)] == ["", ""]
+    with pytest.raises(InvalidTaskError, match="has no id"):
+        app.dead.requeue("")
+    assert len(app.dead.list()) == 2
+    assert app.dead.delete("")
+    assert app.dead.list() == []
+
+
+def test_all_are_deleted_and_counted(app: Umbel) -> None:
+    for queue in ("a", "b", "b"):
+        app.send_task("x", queue=queue, task_id="same")
+        bury(app, queue)
+    assert app.dead.delete_all("b") == 2
+    assert app.dead.delete_all() == 1
 
 
 @pytest.mark.filterwarnings("ignore::umbel.exceptions.NoWorkerYet")

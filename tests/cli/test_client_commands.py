@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.cli.helpers import Ended, bury, clean_environment, shell
 
 from umbel import Umbel
+from umbel.message import Dead, How, Message, Posting, Settlement
 from umbel.ports import Delayed, Ready
 
 Run = Callable[..., Ended]
@@ -184,6 +186,45 @@ def test_dead_requeue_and_delete(umbel: Run, app: Umbel) -> None:
     assert umbel("-A", "proj", "dead", "requeue", "--all").out == "1 dead letter requeued\n"
     assert app.dead.list() == []
     assert umbel("-A", "proj", "dead", "delete", "--all", "-f").out == "0 dead letters deleted\n"
+
+
+def test_dead_letters_without_an_id_are_not_lost_by_a_requeue(umbel: Run, app: Umbel) -> None:
+    sent = app.send_task("a")
+    [message] = app.broker.peek("celery", 1)
+    assert isinstance(message, Message)
+    stranger = replace(message, headers={**message.headers, "id": None})
+    app.broker.publish([Posting(stranger, routing_key="celery")] * 2)
+    for task_id in (sent.id, "", ""):
+        bury(app, task_id)
+    ended = umbel("-A", "proj", "dead", "requeue", "--all")
+    assert (ended.code, ended.out) == (1, "1 dead letter requeued\n")
+    assert "has no id" in ended.sentence
+    assert "umbel dead delete ''" in ended.sentence
+    assert [letter.id for letter in app.dead.list()] == ["", ""]
+    ended = umbel("-A", "proj", "dead", "delete", "--all", "--force")
+    assert (ended.code, ended.out) == (0, "2 dead letters deleted\n")
+    assert app.dead.list() == []
+
+
+def test_dead_list_is_bounded_and_says_so(umbel: Run, app: Umbel) -> None:
+    app.send_task("a")
+    [message] = app.broker.peek("celery", 1)
+    assert isinstance(message, Message)
+    for n in range(103):
+        numbered = replace(message, headers={**message.headers, "id": f"id{n}"})
+        app.broker.publish([Posting(numbered, routing_key="celery")])
+    app.broker.enlist("run", "run#1", b"{}")
+    taken = app.broker.turn("run#1", 1, queues=["celery"], limit=200).deliveries
+    ends = [Settlement(each.lease, How.ACK, dead=Dead("it failed")) for each in taken]
+    app.broker.turn("run#1", 2, settlements=ends)
+    ended = umbel("-A", "proj", "dead", "list")
+    assert ended.out.count("\n") == 101
+    assert "id102" in ended.out
+    assert ended.sentence == "umbel: these are the newest 100 of 104 dead letters; see --limit"
+    ended = umbel("-A", "proj", "dead", "list", "--limit", "200")
+    assert (ended.out.count("\n"), ended.err) == (105, "")
+    assert len(json.loads(umbel("-A", "proj", "dead", "list", "--json").out)) == 104
+    assert len(json.loads(umbel("-A", "proj", "dead", "list", "--json", "--limit", "3").out)) == 3
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ Examples:
   umbel -A proj dead delete --all --force
 """
 
+_SHOWN = 100
+"""Rows of a table that nobody asked to be longer."""
+
 _queue_option = click.option("--queue", metavar="NAME", help="Of this queue only.")
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _all_option = click.option("--all", "every", is_flag=True, help="All of them, or of --queue.")
@@ -39,13 +42,19 @@ def command(ctx: click.Context) -> None:
 
 @command.command("list", epilog=EXAMPLES)
 @_queue_option
-@click.option("--limit", type=click.IntRange(1), help="Show the newest of them only.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help=f"Show the newest of them only; {_SHOWN} unless set, with --json all.",
+)
 @_json_option
 @pass_session
 def list_(session: Session, /, queue: str | None, limit: int | None, as_json: bool) -> None:
     """List dead letters, the oldest first."""
     letters = session.client().dead.list(queue)
-    letters = letters[-limit:] if limit else letters
+    most = limit or (len(letters) if as_json else _SHOWN)
+    left_out = max(0, len(letters) - most)
+    letters = letters[left_out:]
     if as_json:
         print_json([as_data(letter) for letter in letters])
     elif letters:
@@ -54,6 +63,9 @@ def list_(session: Session, /, queue: str | None, limit: int | None, as_json: bo
             [_row(letter) for letter in letters],
             no_color=session.no_color,
         )
+        if left_out and limit is None:
+            total = count(left_out + most, "dead letter")
+            session.note(f"umbel: these are the newest {most} of {total}; see --limit")
     else:
         session.note("umbel: there are no dead letters" + (f" of queue {queue!r}" if queue else ""))
 
@@ -105,9 +117,13 @@ def delete(
     """Delete dead letters for good."""
     app = session.client()
     chosen = _chosen(app, task_ids, every, queue)
-    if every and chosen and not force:
-        confirm(f"Delete {count(len(chosen), 'dead letter')}, for good?")
-    done = sum(app.dead.delete(task_id) for task_id in chosen)
+    if every:
+        letters = len(app.dead.list(queue))
+        if letters and not force:
+            confirm(f"Delete {count(letters, 'dead letter')}, for good?")
+        done = app.dead.delete_all(queue)
+    else:
+        done = app.broker.dead_delete(chosen)
     click.echo(f"{count(done, 'dead letter')} deleted")
 
 

@@ -403,7 +403,7 @@ class MemoryBroker:
     def dead_requeue(self, task_id: str, posting: Posting) -> bool:
         state = self._state
         with state.lock:
-            if self.dead_find(task_id) is None:
+            if not task_id or self.dead_find(task_id) is None:
                 return False
             if (reason := state.unroutable(posting)) is not None:
                 raise Unroutable(reason)

@@ -94,7 +94,7 @@ def of_id(tx: sqlite3.Connection, task_id: str) -> Iterator[DeadLetter]:
 
 def requeue(work: Work, task_id: str, packed: Packed) -> bool:
     """Replace the dead letters of an id by a posting; False where there is none."""
-    if not work.tx.execute(_DELETE_ID, (task_id,)).rowcount:
+    if not task_id or not work.tx.execute(_DELETE_ID, (task_id,)).rowcount:
         return False
     work.store([packed])
     return True

@@ -176,6 +176,12 @@ class DeadLetterContract(DriverSuite):
         assert rig.stats().ready == 0
         assert rig.driver.revoked(0)[1] == (Revocation("nobody"),)
 
+    def test_what_has_no_id_is_not_requeued_as_one(self, rig: Rig) -> None:
+        self.bury(rig, "", "", "a")
+        assert rig.driver.dead_requeue("", posting("")) is False
+        assert [letter.id for letter in rig.driver.dead()] == ["", "", "a"]
+        assert rig.stats().ready == 0
+
     def test_requeueing_to_an_unknown_queue_changes_nothing(self, rig: Rig) -> None:
         self.bury(rig, "a")
         rig.driver.revoke([Revocation("a")])
