@@ -50,7 +50,8 @@ def find_compression(name: object) -> Compression:
 
 def inflate(data: bytes, content_type: object, limit: int) -> bytes:
     """The decompressed `data`. DecodeError if it is not compressed so, or longer than `limit`."""
-    found = _BY_TYPE.get(content_type) if isinstance(content_type, str) else None
+    # Kombu's readers take names there, too.
+    found = _BY_NAME.get(content_type.lower()) if isinstance(content_type, str) else None
     if found is None:
         raise DecodeError(
             f"the body is compressed by {safe_repr(content_type, 80)}, which isn't known; "

@@ -59,6 +59,10 @@ def test_gzip_is_a_zlib_stream_and_a_true_gzip_file_is_read_too() -> None:
     assert inflate(gzip.compress(b"[1]"), kind.content_type, 10) == b"[1]"
 
 
+def test_a_stranger_may_write_a_name_in_place_of_the_type() -> None:
+    assert inflate(zlib.compress(b"[1]"), "gzip", 10) == b"[1]"
+
+
 def test_unknown_ones() -> None:
     with pytest.raises(ImproperlyConfigured, match="did you mean 'zlib' or 'gzip'"):
         find_compression("zlip")

@@ -438,7 +438,8 @@ UNREADABLE: dict[str, tuple[dict[str, object], str, str]] = {
     ),
     "header of another type": ({"retries": "many"}, "InvalidTaskError", "retries"),
     "eta that is no time": ({"expires": "tomorrow"}, "InvalidTaskError", "'expires'.*ISO-8601"),
-    "compressed": ({"compression": "zlib"}, "InvalidTaskError", "compressed"),
+    "compressed": ({"compression": "zlib"}, "DecodeError", "isn't compressed by zlib"),
+    "compressed somehow": ({"compression": "rar"}, "DecodeError", "'rar', which isn't known"),
     "chain": (
         {"body": b'[[], {}, {"callbacks": null, "errbacks": null, "chain": [{}], "chord": null}]'},
         "InvalidTaskError",
