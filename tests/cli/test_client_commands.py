@@ -188,6 +188,13 @@ def test_dead_requeue_and_delete(umbel: Run, app: Umbel) -> None:
     assert umbel("-A", "proj", "dead", "delete", "--all", "-f").out == "0 dead letters deleted\n"
 
 
+@pytest.mark.parametrize("command", ["result", "why"])
+def test_an_empty_id_is_one_sentence(umbel: Run, app: Umbel, command: str) -> None:
+    ended = umbel("-A", "proj", command, "")
+    assert (ended.code, ended.out) == (64, "")
+    assert "the id is empty" in ended.sentence
+
+
 def test_dead_letters_without_an_id_are_not_lost_by_a_requeue(umbel: Run, app: Umbel) -> None:
     sent = app.send_task("a")
     [message] = app.broker.peek("celery", 1)

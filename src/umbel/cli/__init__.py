@@ -14,6 +14,7 @@ import click
 
 from umbel import __version__
 from umbel.cli.exits import Exit, Mistake, WrongUse, code_of
+from umbel.cli.output import one_line
 from umbel.cli.session import Session
 from umbel.exceptions import UmbelError, UmbelWarning
 
@@ -172,8 +173,7 @@ def _command_path(error: click.UsageError) -> str:
 
 
 def _say(sentence: str, code: int, who: str = "umbel") -> int:
-    # One line, whatever a task's exception holds.
-    click.echo(f"{who}: {' '.join(sentence.split())}", err=True)
+    click.echo(f"{who}: {one_line(sentence)}", err=True)
     return int(code)
 
 
@@ -187,6 +187,6 @@ def _show_warning(
 ) -> None:
     """Umbel's own warnings are for the person at the terminal: one line, no source line."""
     if issubclass(category, UmbelWarning):
-        click.echo(f"umbel: {message}", err=True)
+        click.echo(f"umbel: {one_line(str(message))}", err=True)
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))

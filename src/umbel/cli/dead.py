@@ -8,7 +8,16 @@ import click
 
 from umbel.app import Umbel
 from umbel.cli.exits import Mistake, WrongUse
-from umbel.cli.output import confirm, count, local_time, print_json, print_table
+from umbel.cli.ids import id_of_dead
+from umbel.cli.output import (
+    confirm,
+    count,
+    local_time,
+    one_line,
+    print_json,
+    print_table,
+    visible,
+)
 from umbel.cli.session import Session, pass_session
 from umbel.exceptions import InvalidTaskError
 from umbel.message import Message, Unreadable
@@ -71,7 +80,7 @@ def list_(session: Session, /, queue: str | None, limit: int | None, as_json: bo
 
 
 @command.command("show", epilog=EXAMPLES)
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", type=id_of_dead)
 @_json_option
 @pass_session
 def show(session: Session, /, task_id: str, as_json: bool) -> None:
@@ -86,7 +95,7 @@ def show(session: Session, /, task_id: str, as_json: bool) -> None:
 
 
 @command.command("requeue", epilog=EXAMPLES)
-@click.argument("task_ids", nargs=-1, metavar="[ID]...")
+@click.argument("task_ids", nargs=-1, metavar="[ID]...", type=id_of_dead)
 @_all_option
 @_queue_option
 @pass_session
@@ -106,7 +115,7 @@ def requeue(session: Session, /, task_ids: tuple[str, ...], every: bool, queue: 
 
 
 @command.command("delete", epilog=EXAMPLES)
-@click.argument("task_ids", nargs=-1, metavar="[ID]...")
+@click.argument("task_ids", nargs=-1, metavar="[ID]...", type=id_of_dead)
 @_all_option
 @_queue_option
 @click.option("-f", "--force", is_flag=True, help="Don't ask about --all.")
@@ -152,11 +161,7 @@ def _none(task_id: str) -> Mistake:
 
 def _row(letter: DeadLetter) -> tuple[str, ...]:
     task = letter.message.task if isinstance(letter.message, Message) else "(unreadable)"
-    return letter.id, task, letter.queue, local_time(letter.died_at), _one_line(letter.reason)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return letter.id, task, letter.queue, local_time(letter.died_at), one_line(letter.reason)
 
 
 def describe(letter: DeadLetter) -> str:
@@ -174,13 +179,13 @@ def describe(letter: DeadLetter) -> str:
     lines += [
         ("died", local_time(letter.died_at)),
         ("error", letter.error or "none"),
-        ("reason", _one_line(letter.reason)),
+        ("reason", one_line(letter.reason)),
         ("redeliveries", str(letter.redeliveries)),
     ]
     for number, (at, sentence) in enumerate(letter.history):
-        lines.append(("" if number else "history", f"{local_time(at)}  {_one_line(sentence)}"))
+        lines.append(("" if number else "history", f"{local_time(at)}  {one_line(sentence)}"))
     width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:>{width}}  {value}" for name, value in lines)
+    return "\n".join(f"{name:>{width}}  {visible(value)}" for name, value in lines)
 
 
 def as_data(letter: DeadLetter) -> dict[str, object]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,6 +17,38 @@ if TYPE_CHECKING:  # rich takes 50 ms, which --help and --json don't pay
     from rich.console import Console
 
 _WIDE = 10_000
+# Unicode's categories Cc, which terminals take for orders, and Cs, which can't be written.
+_UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_NOT_IN_JSON: Final = re.compile("[\x7f-\x9f\ud800-\udfff]")
+_SHORT: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""`text`, which a stranger may have written, with ``\x1b`` in place of an escape character.
+
+    With `lines`, ends of lines and tabs stay.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        char = found[0]
+        if lines and char in "\n\t":
+            return char
+        return _SHORT.get(char) or (f"\\x{ord(char):02x}" if char < "\xff" else f"\\u{ord(char):x}")
+
+    return _UNSEEN.sub(escaped, text)
+
+
+def one_line(text: str) -> str:
+    """A sentence, which may hold a stranger's words, without breaks and control characters."""
+    return visible(" ".join(text.split()))
+
+
+def print_exactly(text: str) -> None:
+    """Text as it is, for a program; what would steer a terminal is made visible on one."""
+    if sys.stdout.isatty():
+        click.echo(visible(text, lines=True))
+    else:
+        click.echo(text.encode(errors="backslashreplace").decode(), color=True)
 
 
 def console(no_color: bool) -> Console:
@@ -31,7 +64,7 @@ def console(no_color: bool) -> Console:
 def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[object]], *, no_color: bool = False
 ) -> None:
-    """Columns as wide as they need; numbers to the right."""
+    """Columns as wide as they need; numbers to the right. Cells are one `visible` line each."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -40,13 +73,17 @@ def print_table(
         numeric = bool(lines) and all(isinstance(line[index], (int, float)) for line in lines)
         table.add_column(header, justify="right" if numeric else "left", overflow="fold")
     for line in lines:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in line))
+        table.add_row(
+            *(f"{cell:,}" if isinstance(cell, int) else visible(str(cell)) for cell in line)
+        )
     console(no_color).print(table)
 
 
 def print_json(value: object) -> None:
     """`value` as JSON on lines of its own; what JSON doesn't know, as text."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    # The rest of the control characters than those that JSON itself doesn't allow.
+    click.echo(_NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def local_time(at: float) -> str:
@@ -61,6 +98,7 @@ def count(number: int, noun: str) -> str:
 
 def confirm(question: str) -> None:
     """Go on only after a yes; `click.Abort` after a no. Without a terminal there is no yes."""
+    question = visible(question)
     if not sys.stdin.isatty():
         raise WrongUse(f"{question} There is no terminal to ask at: add --force to go on")
     click.confirm(question, abort=True, err=True)

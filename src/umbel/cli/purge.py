@@ -6,7 +6,7 @@ import click
 
 from umbel.cli.exits import Mistake
 from umbel.cli.names import names_option
-from umbel.cli.output import confirm, count
+from umbel.cli.output import confirm, count, visible
 from umbel.cli.session import Session, pass_session
 
 EXAMPLES = """\b
@@ -41,4 +41,5 @@ def command(
         return
     if not force:
         confirm(f"Delete {count(waiting, 'message')} from {', '.join(chosen)}, for good?")
-    click.echo(f"{count(broker.purge(chosen), 'message')} deleted from {', '.join(chosen)}")
+    done = count(broker.purge(chosen), "message")
+    click.echo(visible(f"{done} deleted from {', '.join(chosen)}"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from umbel.cli.exits import Exit, Mistake
-from umbel.cli.output import print_json
+from umbel.cli.ids import id_of_task
+from umbel.cli.output import print_exactly, print_json
 from umbel.cli.session import Session, pass_session
 from umbel.exceptions import TimeoutError
 
@@ -20,7 +21,7 @@ Exit code 0: the value is printed. 1: the task failed or was revoked. 75: --time
 
 
 @click.command("result", epilog=EXAMPLES)
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", type=id_of_task)
 @click.option("-t", "--task", metavar="NAME", help="Read it as this task's result.")
 @click.option("--traceback", is_flag=True, help="Print the traceback in place of the value.")
 @click.option(
@@ -53,10 +54,10 @@ def command(
         except TimeoutError:
             raise Mistake(f"not ready: {app.why(task_id)}", Exit.NOT_YET) from None
     if traceback:
-        click.echo(result.traceback or "there is no traceback: the task didn't fail")
+        print_exactly(result.traceback or "there is no traceback: the task didn't fail")
     elif result.successful():
         value = result.result
-        print_json(value) if as_json else click.echo(str(value))
+        print_json(value) if as_json else print_exactly(str(value))
     else:
         error = result.result
         raise Mistake(f"{result.state}: {type(error).__name__}: {error}")

@@ -12,6 +12,7 @@ import click
 from umbel.app import Umbel
 from umbel.cli.exits import Exit, Mistake, WrongUse
 from umbel.cli.find_app import find_app
+from umbel.cli.output import visible
 from umbel.connect import DEFAULT_URL
 
 
@@ -74,7 +75,7 @@ class Session:
     def note(self, text: str) -> None:
         """A remark to the person at the terminal; scripts that read the output never see it."""
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(visible(text, lines=True), err=True)
 
 
 pass_session = click.make_pass_decorator(Session)

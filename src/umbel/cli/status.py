@@ -7,7 +7,7 @@ import json
 import click
 
 from umbel.cli.exits import Exit, Mistake
-from umbel.cli.output import count, print_json
+from umbel.cli.output import count, print_json, visible
 from umbel.cli.session import Session, pass_session
 from umbel.ports import RunRecord
 
@@ -31,7 +31,7 @@ def command(session: Session, /, as_json: bool) -> None:
     else:
         for node in nodes:
             mark = click.style("->", fg="cyan")
-            click.echo(f"{mark}  {node}: {click.style('OK', fg='green', bold=True)}")
+            click.echo(f"{mark}  {visible(node)}: {click.style('OK', fg='green', bold=True)}")
     if not nodes:
         raise Mistake(
             "no worker is online at this broker; start one with: umbel -A proj worker",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from umbel.cli.output import print_json
+from umbel.cli.ids import id_of_task
+from umbel.cli.output import one_line, print_json
 from umbel.cli.session import Session, pass_session
 
 EXAMPLES = """\b
@@ -15,7 +16,7 @@ Examples:
 
 
 @click.command("why", epilog=EXAMPLES)
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", type=id_of_task)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_session
 def command(session: Session, /, task_id: str, as_json: bool) -> None:
@@ -24,4 +25,4 @@ def command(session: Session, /, task_id: str, as_json: bool) -> None:
     if as_json:
         print_json({"id": task_id, "case": why.case, "sentence": str(why), "details": why.details})
     else:
-        click.echo(" ".join(str(why).split()))
+        click.echo(one_line(str(why)))
