@@ -14,11 +14,22 @@
 """
 
 from umbel.app import Umbel
+from umbel.current import current_app, current_task
 from umbel.result import AsyncResult
+from umbel.shared import shared_task
 from umbel.task import Task
 
 Celery = Umbel
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncResult", "Celery", "Task", "Umbel", "__version__"]
+__all__ = [
+    "AsyncResult",
+    "Celery",
+    "Task",
+    "Umbel",
+    "__version__",
+    "current_app",
+    "current_task",
+    "shared_task",
+]

@@ -23,6 +23,7 @@ from typing import (
 
 from umbel.clock import SYSTEM, Clock
 from umbel.connect import BrokerDriver, Connections, Results
+from umbel.current import get_current_task, set_current, set_default
 from umbel.dead import DeadLetters
 from umbel.exceptions import (
     DuplicateTaskNameWarning,
@@ -44,12 +45,14 @@ from umbel.options import (
 )
 from umbel.ports import ResultStore, Revocation
 from umbel.publish import Publisher, add_children, new_id, time_zone
-from umbel.result import AsyncResult, revocation_payload, set_current, signal_name
+from umbel.result import AsyncResult, revocation_payload, signal_name
 from umbel.retry import RetryPolicy
 from umbel.routing import DESTINATION, Address, Router
 from umbel.serialization import JSON
 from umbel.serializers import Serializer
 from umbel.settings import Settings, from_environment
+from umbel.shared import SHARED, Shared
+from umbel.signals import Signal
 from umbel.states import READY_STATES, REVOKED
 from umbel.stored import encode_meta
 from umbel.task import Task, checked_id, named_arguments, positional_arguments
@@ -97,6 +100,7 @@ class Umbel:
         backend: str | None = None,
         include: Iterable[str] | None = None,
         set_as_current: bool = True,
+        autofinalize: bool = True,
         changes: Mapping[str, object] | None = None,
         clock: Clock = SYSTEM,
         **settings: object,
@@ -113,7 +117,15 @@ class Umbel:
                 **from_environment(os.environ),
             }
         )
-        self.tasks = TaskRegistry()
+        self.on_configure = Signal("on_configure")
+        self.on_after_configure = Signal("on_after_configure", ("source",))
+        self.on_after_finalize = Signal("on_after_finalize")
+        self.autofinalize = autofinalize
+        self.configured = False
+        """Whether `on_configure` and `on_after_configure` were sent."""
+        self.finalized = False
+        self._registry = TaskRegistry()
+        self._shared_seen = 0
         self.connections = Connections(
             self.conf, clock, lambda: Results(self.result_format, self.zone)
         )
@@ -124,9 +136,57 @@ class Umbel:
         self._router: tuple[int, Router] | None = None
         self._result_format: tuple[int, ResultFormat] | None = None
         if set_as_current:
-            set_current(self)
+            self.set_current()
+
+    # Life
+
+    def set_current(self) -> None:
+        """Make this the current app of this thread; see `umbel.current`."""
+        set_current(self)
+
+    def set_default(self) -> None:
+        """Make this the current app of every thread that has none of its own."""
+        set_default(self)
+
+    @property
+    def current_task(self) -> Task[..., Any] | None:
+        """The task that runs here; None outside tasks."""
+        return get_current_task()
+
+    def configure(self) -> None:
+        """Send `on_configure` and `on_after_configure`, once, before the first real use."""
+        if not self.configured:
+            self.configured = True
+            self.on_configure.send(self)
+            self.on_after_configure.send(self, source=self.conf)
+
+    def finalize(self, auto: bool = False) -> None:
+        """End the set-up: send `on_after_finalize`, once. The first look at `tasks` does it.
+
+        `auto` is the look at `tasks`; it raises `RuntimeError` for an app that was made with
+        ``autofinalize=False`` and isn't finalized.
+        """
+        if self.finalized:
+            return
+        if auto and not self.autofinalize:
+            raise RuntimeError(
+                f"{self!r} was made with autofinalize=False and isn't finalized; call "
+                "app.finalize() before its tasks are used"
+            )
+        self.finalized = True
+        self.configure()
+        self.on_after_finalize.send(self)
 
     # Tasks
+
+    @property
+    def tasks(self) -> TaskRegistry:
+        """The tasks by name, with those of `shared_task`."""
+        if not self.finalized:
+            self.finalize(auto=True)
+        if self._shared_seen < len(SHARED):
+            self._take_shared()
+        return self._registry
 
     @overload
     def task(self, fun: Callable[P, R], /) -> Task[P, R]: ...
@@ -239,12 +299,14 @@ class Umbel:
     @property
     def broker(self) -> BrokerDriver:
         """The opened broker."""
+        self.configure()
         self.connections.refresh()
         return self.connections.broker
 
     @property
     def store(self) -> ResultStore | None:
         """The opened result store; None where results are disabled."""
+        self.configure()
         self.connections.refresh()
         return self.connections.store
 
@@ -271,6 +333,7 @@ class Umbel:
 
     def plan(self, name: str, call: Mapping[str, Any], task: Task[..., Any] | None) -> Plan:
         """How a call of the task of this name goes out."""
+        self.configure()
         self.connections.refresh()
         return merge_call(
             name,
@@ -393,9 +456,12 @@ class Umbel:
         name = given or self.gen_task_name(fun.__name__, fun.__module__)
         if not isinstance(name, str):
             raise TypeError(f"the name of a task is {name!r:.80}; expected a text")
-        known = self.tasks.get(name)
+        known = self._registry.get(name)
         if known is None:
-            return self.tasks.setdefault(name, Task(self, fun, name, bind=bind, declared=declared))
+            made: Task[..., Any] = Task(self, fun, name, bind=bind, declared=declared)
+            if declared.get("shared") is True:
+                SHARED.append(Shared(fun, bind, {**declared, "name": given}))
+            return self._registry.setdefault(name, made)
         if not _same_function(known.__wrapped__, fun):
             warnings.warn(
                 f"task name {name!r} is taken by {known.__wrapped__!r}, which stays; {fun!r} is "
@@ -404,6 +470,20 @@ class Umbel:
                 stacklevel=3,
             )
         return known
+
+    def add_shared(self, fun: Callable[..., Any], bind: bool, declared: dict[str, Any]) -> None:
+        """Make a task of a shared one, unless its name is taken: an app's own task wins."""
+        declared.pop("shared", None)
+        given = declared.get("name")
+        name = given or self.gen_task_name(fun.__name__, fun.__module__)
+        if name not in self._registry:
+            self._register(fun, bind, declared)
+
+    def _take_shared(self) -> None:
+        shared = SHARED[self._shared_seen :]
+        for each in shared:
+            each.add_to(self)
+        self._shared_seen += len(shared)
 
     def _publish_policy(self) -> RetryPolicy | None:
         conf = self.conf

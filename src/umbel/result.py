@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from umbel.current import get_current_app
 from umbel.exceptions import ImproperlyConfigured, TimeoutError
 from umbel.ports import ResultStore, Revocation
 from umbel.request import executing
@@ -50,7 +51,7 @@ class AsyncResult(Generic[R_co]):
         if not isinstance(id, str) or not id:
             raise ValueError(f"the id of a result is {id!r}; expected the text that delay() gave")
         self.id = id
-        self.app = app if app is not None else current_app()
+        self.app = app if app is not None else get_current_app()
         self.task_name = task_name
         self.ignored = ignored
         """No result is stored: `get` returns None at once."""
@@ -275,24 +276,6 @@ def _parse(text: str) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
-
-
-_current: Umbel | None = None
-
-
-def set_current(app: Umbel) -> None:
-    """Make `app` the one that results without an app belong to."""
-    global _current
-    _current = app
-
-
-def current_app() -> Umbel:
-    """The app that was made last. Raises `ImproperlyConfigured` where there is none."""
-    if _current is None:
-        raise ImproperlyConfigured(
-            "there is no app in this process; make one first: app = Umbel('name', broker=...)"
-        )
-    return _current
 
 
 def signal_name(value: str | int | None) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.worker.live_app import note
 
-from umbel.result import current_app
+from umbel.current import get_current_app
 
-app = current_app()
+app = get_current_app()
 
 
 @app.task(name="included")

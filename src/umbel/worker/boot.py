@@ -98,6 +98,8 @@ def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Superviso
 
 def _prepare(app: Umbel, options: WorkerOptions) -> Worker:
     conf = app.conf
+    app.set_current()
+    app.set_default()
     app.load_modules()
     for module in options.include:
         importlib.import_module(module)
