@@ -246,3 +246,44 @@ def test_without_sockets_a_waiter_looks_often_enough(
     assert waiting.result() is True
     assert _bells(path) == []
     other.close()
+
+
+_WITHOUT_FILES = """
+import os, resource, sys, threading
+from umbel.brokers.sqlite import SqliteBroker
+from umbel.ports import BrokerOptions
+from umbel.stores.sqlite import SqliteStore
+from umbel.testing.contract.rig import posting
+broker = SqliteBroker(sys.argv[1], BrokerOptions())
+broker.open()
+broker.declare(["work"])
+broker.enlist("run", None, b"")
+store = SqliteStore(sys.argv[1])
+store.open()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+assert broker.wait(["work"], 0.1) is False
+store.wait(["x"], 0.1)
+threading.Timer(0.1, lambda: broker.publish([posting("a")])).start()
+assert broker.wait(["work"], 60.0) is True
+for each in taken:
+    os.close(each)
+broker.close()
+store.close()
+"""
+
+
+def test_a_process_that_may_open_no_more_files_looks_instead(path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_FILES, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert answer.stderr == ""

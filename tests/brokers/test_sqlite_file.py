@@ -282,6 +282,26 @@ broker.close()
     assert answer.returncode == 0
 
 
+def test_the_tables_are_made_whatever_the_locale(path: Path) -> None:
+    script = """
+import sys
+from umbel.brokers.sqlite import SqliteBroker
+from umbel.ports import BrokerOptions
+broker = SqliteBroker(sys.argv[1], BrokerOptions())
+broker.open()
+broker.close()
+"""
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    answer = subprocess.run(
+        [sys.executable, "-W", "error", "-X", "warn_default_encoding", "-c", script, str(path)],
+        env={**os.environ, **ascii_only},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.stderr == ""
+
+
 def test_the_log_file_does_not_grow_for_ever(broker: SqliteBroker, path: Path) -> None:
     """A reader that holds its view keeps SQLite from starting the log anew; afterwards it must."""
     wal = path.with_name("umbel.db-wal")

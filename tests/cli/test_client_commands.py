@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.cli.helpers import Ended, bury, clean_environment, shell
 
 from umbel import Umbel
-from umbel.message import Dead, How, Message, Posting, Settlement
+from umbel.message import Dead, How, Message, Posting, Result, Settlement
 from umbel.ports import Delayed, Ready
 
 Run = Callable[..., Ended]
@@ -186,6 +186,18 @@ def test_dead_requeue_and_delete(umbel: Run, app: Umbel) -> None:
     assert umbel("-A", "proj", "dead", "requeue", "--all").out == "1 dead letter requeued\n"
     assert app.dead.list() == []
     assert umbel("-A", "proj", "dead", "delete", "--all", "-f").out == "0 dead letters deleted\n"
+
+
+@pytest.mark.parametrize("record", [b"no json", b"[]", b"{}", b'{"task_id": "id"}'])
+def test_a_result_that_cannot_be_read_is_one_sentence(
+    umbel: Run, app: Umbel, record: bytes
+) -> None:
+    assert app.store is not None
+    app.store.put([Result("id", "SUCCESS", record)])
+    ended = umbel("-A", "proj", "result", "id")
+    assert (ended.code, ended.out) == (1, "")
+    assert "a stored result" in ended.sentence
+    assert umbel("-A", "proj", "why", "id").out == "finished: SUCCESS\n"
 
 
 @pytest.mark.parametrize("command", ["result", "why"])

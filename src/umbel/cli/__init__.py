@@ -16,7 +16,7 @@ from umbel import __version__
 from umbel.cli.exits import Exit, Mistake, WrongUse, code_of
 from umbel.cli.output import one_line
 from umbel.cli.session import Session
-from umbel.exceptions import UmbelError, UmbelWarning
+from umbel.exceptions import BackendError, UmbelError, UmbelWarning
 
 COMMANDS = {
     "worker": "Run tasks.",
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(error.message, error.code)
     except click.ClickException as error:
         return _say(error.format_message(), Exit.FAILED)
-    except UmbelError as error:
+    except (UmbelError, BackendError) as error:
         if os.environ.get("UMBEL_TRACEBACK"):
             raise
         return _say(str(error) or type(error).__name__, code_of(error))

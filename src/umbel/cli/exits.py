@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import click
 
-from umbel.exceptions import ImproperlyConfigured, OperationalError, UmbelError
+from umbel.exceptions import BackendError, ImproperlyConfigured, OperationalError, UmbelError
 from umbel.exceptions import TimeoutError as ResultTimeoutError
 
 
@@ -48,7 +48,7 @@ class WrongUse(Mistake):
         super().__init__(message, Exit.USAGE)
 
 
-def code_of(error: UmbelError) -> Exit:
+def code_of(error: UmbelError | BackendError) -> Exit:
     """The exit code for an error that the API raised."""
     match error:
         case ImproperlyConfigured():

@@ -28,7 +28,9 @@ _FORK_PATIENCE: Final = 0.05
 _WAL_BYTES: Final = 8 * 2**20
 _WAL_EVERY: Final = 16
 
-_SCHEMA: Final = resources.files("umbel.brokers.sqlite").joinpath("schema.sql").read_text()
+_SCHEMA: Final = (
+    resources.files("umbel.brokers.sqlite").joinpath("schema.sql").read_text(encoding="utf-8")
+)
 _PRAGMAS: Final = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -4000",

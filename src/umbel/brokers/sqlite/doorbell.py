@@ -12,8 +12,8 @@ Ringing is one byte that is sent without blocking: a frozen waiter's full socket
 the socket of a dead one refuses it and is then removed. The order "hang up the bell, then look,
 then sleep" against "commit, then ring" leaves no gap in which a wake-up could be lost.
 
-Where there are no such sockets (Windows, some file systems, a path that is too long) a waiter
-looks every 30 ms.
+Where there are no such sockets (Windows, some file systems, a path that is too long, a process
+that may open no more files) a waiter looks every 30 ms.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ class Bell:
         address = self._tower.address(self.name, create=True)
         if address is None or self._poll is None:
             return
-        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        except OSError:  # no file is left to be opened
+            return
         try:
             bell.setblocking(False)
             bell.bind(address)
