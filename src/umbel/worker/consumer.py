@@ -189,9 +189,11 @@ class Consumer:
 
     def _turn(self) -> bool:
         """Take one turn; True where it brought something."""
-        settlements = [self._desk.outcomes.popleft() for _ in range(len(self._desk.outcomes))]
-        settlements += [Settlement(lease, How.RELEASE) for lease in self._returns]
+        ended = [self._desk.outcomes.popleft() for _ in range(len(self._desk.outcomes))]
+        returned = [Settlement(lease, How.RELEASE) for lease in self._returns]
         self._returns = []
+        # First of all: a stop may come while the store is away, and nothing is leased after it.
+        settlements = self._store_first([*ended, *returned])
         limit = self._appetite()
         begin = self._started() + self._marks()
         self._desk.slot.words[Word.FETCHING] = int(limit > 0)
@@ -209,7 +211,6 @@ class Consumer:
 
         A turn whose reply was lost is repeated under its number, so nothing is done twice.
         """
-        settlements = self._store_first(settlements)
         self._number += 1
 
         def turn() -> Turn:
