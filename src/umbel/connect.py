@@ -159,6 +159,11 @@ def _folder(url: str) -> str:
     return path
 
 
+def lives_in_one_process(url: str) -> bool:
+    """Whether what lies behind a broker's or a result store's URL ends with this process."""
+    return url.partition("://")[0] in ("memory", _CACHE_IN_MEMORY)
+
+
 class Connections:
     """The drivers of one app in this process. Thread-safe."""
 
@@ -171,10 +176,11 @@ class Connections:
         self._store: ResultStore | None = None
         self._replaced: list[BrokerDriver | ResultStore] = []
         self._inherited: list[object] = []
-        self._bereft = ""
+        self._bereft: dict[str, str] = {}
+        """What to say of URLs that only the parent process can use."""
         self._warned_default = False
         self._seen_version = conf.version
-        self._opened_with: tuple[object, ...] = ()
+        self._opened_with: tuple[str | None, ...] = ()
         self.declared: set[str] = set()
         """Queues that this process has already made exist."""
         _all.add(self)
@@ -213,7 +219,6 @@ class Connections:
                 self._broker = self._store = None
                 self.declared = set()
                 self._opened_with = ()
-                self._bereft = ""
 
     def declare(self, queue: str) -> None:
         """Make `queue` exist, once per process."""
@@ -236,8 +241,7 @@ class Connections:
         with self._lock:
             if self._broker is not None:
                 return self._broker
-            if self._bereft:
-                raise ImproperlyConfigured(self._bereft)
+            self._check_fork(self.broker_url)
             if self._conf.broker_url is None:
                 self._say_default()
             broker = make_broker(self.broker_url, self._options(), self._clock)
@@ -251,8 +255,7 @@ class Connections:
             return None
         with self._lock:
             if self._store is None:
-                if self._bereft:
-                    raise ImproperlyConfigured(self._bereft)
+                self._check_fork(url)
                 store = make_store(url, self._conf, self._clock, self._results())
                 store.open()
                 self._store, self._opened_with = store, (self.broker_url, self.store_url)
@@ -273,6 +276,10 @@ class Connections:
             path = os.path.abspath(DEFAULT_URL.removeprefix("sqlite:///"))
             logger.info("No broker is named, so messages and results are kept in %s", path)
 
+    def _check_fork(self, url: str) -> None:
+        if url in self._bereft:
+            raise ImproperlyConfigured(self._bereft[url])
+
     def _after_fork(self) -> None:
         broker, store = self._broker, self._store
         self._lock = threading.RLock()
@@ -280,12 +287,13 @@ class Connections:
         self._replaced = []
         self._broker = self._store = None
         self.declared = set()
-        if broker is not None and not broker.features.processes:
-            self._bereft = (
-                f"{self.broker_url} lives in the process that opened it (pid {os.getppid()}), and "
-                f"this is a fork of it (pid {os.getpid()}): nobody would see what is sent here. "
-                "Name a broker that processes share, for example sqlite:///tasks.db"
-            )
+        for driver, url in zip((broker, store), self._opened_with, strict=False):
+            if driver is not None and url is not None and lives_in_one_process(url):
+                self._bereft[url] = (
+                    f"{url} lives in the process that opened it (pid {os.getppid()}), and this is "
+                    f"a fork of it (pid {os.getpid()}): nobody would see what is sent or kept "
+                    "here. Name one that processes share, for example sqlite:///tasks.db"
+                )
 
 
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()

@@ -306,6 +306,32 @@ def test_a_fork_of_a_memory_broker_is_told_that_nobody_would_see_its_messages(ap
     assert "this is a fork of it" in said
 
 
+@pytest.mark.parametrize("url", ["memory://forked", "cache+memory://"])
+def test_a_fork_of_results_in_memory_is_told_the_same(tmp_path: Path, url: str) -> None:
+    broker = f"sqlite:///{tmp_path}/a.db"
+    with Umbel("a", broker=broker, backend=url, set_as_current=False) as app:
+        assert app.AsyncResult("x").state == "PENDING"
+        said = in_a_fork(lambda: app.AsyncResult("x").state)
+        assert said.startswith(f"ImproperlyConfigured: {url}")
+        assert "this is a fork of it" in said
+        assert in_a_fork(lambda: app.send_task("child").task_id) != ""
+        assert names(app) == ["child"]
+
+
+def test_a_fork_of_memory_results_may_not_send_to_that_memory_either() -> None:
+    with Umbel("a", broker="memory://forked2", set_as_current=False) as app:
+        assert app.AsyncResult("x").state == "PENDING"
+        said = in_a_fork(lambda: app.send_task("child").id)
+        assert "this is a fork of it" in said
+
+
+def test_a_fork_of_a_memory_broker_may_read_results_that_lie_elsewhere(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/r.db"
+    with Umbel("a", broker="memory://forked3", backend=store, set_as_current=False) as app:
+        app.send_task("parent")
+        assert in_a_fork(lambda: app.AsyncResult("x").state) == "PENDING"
+
+
 def test_threads_share_one_app(tmp_path: Path) -> None:
     with Umbel("a", broker=f"sqlite:///{tmp_path}/a.db", set_as_current=False) as app:
         start = threading.Barrier(8)
