@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import warnings
@@ -56,6 +57,7 @@ from umbel.signals import Signal
 from umbel.states import READY_STATES, REVOKED
 from umbel.stored import encode_meta
 from umbel.task import Task, checked_id, named_arguments, positional_arguments
+from umbel.taskclass import class_name
 
 if TYPE_CHECKING:
     from umbel.why import Why
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
+
+AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 CONTROL_CHANNEL = "control"
 
@@ -100,6 +104,7 @@ class Umbel:
         backend: str | None = None,
         include: Iterable[str] | None = None,
         set_as_current: bool = True,
+        task_cls: type[Task[..., Any]] = Task,
         autofinalize: bool = True,
         changes: Mapping[str, object] | None = None,
         clock: Clock = SYSTEM,
@@ -121,6 +126,7 @@ class Umbel:
         self.on_after_configure = Signal("on_after_configure", ("source",))
         self.on_after_finalize = Signal("on_after_finalize")
         self.autofinalize = autofinalize
+        self.task_cls = task_cls
         self.configured = False
         """Whether `on_configure` and `on_after_configure` were sent."""
         self.finalized = False
@@ -187,6 +193,27 @@ class Umbel:
         if self._shared_seen < len(SHARED):
             self._take_shared()
         return self._registry
+
+    def register_task(self, task: AnyTask | type[AnyTask], **options: Any) -> AnyTask:
+        """Make a task of a class of tasks, or of its object; it replaces one of the same name.
+
+        Its name is the class's `name`, else ``<module>.<class>``. `options` go above those of
+        the class. Returns the task. Raises `TypeError` for what isn't one, or has no `run`.
+        """
+        made = task() if isinstance(task, type) else task
+        cls = type(made)
+        if not isinstance(made, Task) or not callable(getattr(made, "run", None)):
+            raise TypeError(
+                f"register_task got {task!r:.80}; expected a subclass of umbel.Task with a method "
+                "run, or an object of one"
+            )
+        if made.__dict__.get("app", self) is not self:
+            raise TypeError(f"{made!r} is a task of another app; register its class: {cls!r}")
+        name = options.pop("name", None) or class_name(cls)
+        name = name or self.gen_task_name(cls.__name__, cls.__module__)
+        made.set_up(self, made.run, name, declared=options)
+        self._registry[name] = made
+        return made
 
     @overload
     def task(self, fun: Callable[P, R], /) -> Task[P, R]: ...
@@ -451,6 +478,7 @@ class Umbel:
         self, fun: Callable[..., Any], bind: bool, declared: dict[str, Any]
     ) -> Task[..., Any]:
         given = declared.pop("name", None)
+        base = declared.pop("base", None) or self.task_cls
         if not callable(fun) or isinstance(fun, Task):
             raise TypeError(f"@app.task got {fun!r:.80}; expected a function")
         name = given or self.gen_task_name(fun.__name__, fun.__module__)
@@ -458,9 +486,10 @@ class Umbel:
             raise TypeError(f"the name of a task is {name!r:.80}; expected a text")
         known = self._registry.get(name)
         if known is None:
-            made: Task[..., Any] = Task(self, fun, name, bind=bind, declared=declared)
+            made = _task_class(base)()
+            made.set_up(self, fun, name, bind=bind, declared=declared)
             if declared.get("shared") is True:
-                SHARED.append(Shared(fun, bind, {**declared, "name": given}))
+                SHARED.append(Shared(fun, bind, {**declared, "name": given, "base": base}))
             return self._registry.setdefault(name, made)
         if not _same_function(known.__wrapped__, fun):
             warnings.warn(
@@ -520,6 +549,18 @@ class Umbel:
         ]
         if results:
             store.put(results)
+
+    # Last, since a class's own names hide the module's below them.
+    @functools.cached_property
+    def Task(self) -> type[Any]:
+        """The class of this app's tasks, to derive classes from: `task_cls`, with this `app`."""
+        return type("Task", (self.task_cls,), {"__module__": __name__, "app": self})
+
+
+def _task_class(base: object) -> type[Task[..., Any]]:
+    if isinstance(base, type) and issubclass(base, Task):
+        return base
+    raise TypeError(f"base is {base!r:.80}; expected umbel.Task or a class derived from it")
 
 
 def _same_function(one: Callable[..., Any], other: Callable[..., Any]) -> bool:

@@ -70,6 +70,8 @@ class TaskKeywords(TypedDict, total=False):
     """The options of a task, as ``@app.task(...)`` takes them; None leaves it to the setting."""
 
     name: str | None
+    base: type[Any] | None
+    """The class of the task: `umbel.Task`, or one derived from it."""
     typing: bool | None
     max_retries: int | None
     """None: no limit."""
@@ -124,7 +126,7 @@ class TaskKeywords(TypedDict, total=False):
 
 
 CALL_NAMES: Final = frozenset(CallKeywords.__annotations__)
-TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__)
+TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__) - {"base"}
 HANDLERS: Final = ("before_start", "on_success", "on_retry", "on_failure", "after_return")
 SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
 """Options of a task that are the defaults of its calls."""
@@ -132,7 +134,7 @@ SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
 _AUTORETRY = tuple(each.name for each in fields(AutoRetry))
 _LATER_WITH_API: Final = frozenset(
     {
-        "backend", "base", "chain", "chord", "confirm_timeout",
+        "backend", "chain", "chord", "confirm_timeout",
         "connection", "declare", "delivery_mode", "link", "link_error",
         "producer", "publisher", "pydantic", "rate_limit", "result_cls",
         "route_name", "stamped_headers", "stamps", "store_eager_result", "timeout",

@@ -44,6 +44,7 @@ from umbel.result import AsyncResult
 from umbel.retry import Backoff, retries_left
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON
+from umbel.taskclass import class_options, wrap_options
 from umbel.typed import Typed, signature_of, typed_parameters
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ def no_handler(*_: object, **__: object) -> None:
 
 class Task(Generic[P, R_co]):
     """A function with a name, which can be called here or sent to a worker.
+
+    ``@app.task`` makes one; a class of tasks derives from this, has options and handlers as
+    attributes and methods, and is the `base` of a function or has a method `run` itself and is
+    given to `Umbel.register_task`. A class needs no ``__init__``; there is one object for each
+    task in each process.
 
     Its options are attributes (``task.max_retries``), as they hold after the settings; assigning
     one changes it. The handlers are called by the worker, and can be assigned too::
@@ -97,13 +103,21 @@ class Task(Generic[P, R_co]):
 
     __name__: str
     __wrapped__: Callable[..., R_co]
-    before_start: Handler
-    on_success: Handler
-    on_retry: Handler
-    on_failure: Handler
-    after_return: Handler
+    app: Umbel
+    name: str
+    run: Callable[..., R_co]
+    """The function, without `self` where it is bound; or the method of a class of tasks."""
+    before_start: Handler = staticmethod(no_handler)
+    on_success: Handler = staticmethod(no_handler)
+    on_retry: Handler = staticmethod(no_handler)
+    on_failure: Handler = staticmethod(no_handler)
+    after_return: Handler = staticmethod(no_handler)
 
-    def __init__(
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        wrap_options(cls)
+
+    def set_up(
         self,
         app: Umbel,
         fun: Callable[..., R_co],
@@ -112,20 +126,31 @@ class Task(Generic[P, R_co]):
         bind: bool = False,
         declared: Mapping[str, Any] = NOTHING,
     ) -> None:
+        """Make this the task `name` of `app`, which runs `fun`.
+
+        `declared` are its options, above those that its class has. Raises for wrong ones.
+        """
+        own = self.__dict__.get("_declared", NOTHING)
+        declared = {**class_options(type(self)), **own, **declared}
         check_task_names(declared, f"task {name!r}")
         self.app = app
         self.name = name
         self.bound = bind
-        self.run: Callable[..., R_co] = functools.partial(fun, self) if bind else fun
-        """The function, without `self` where it is bound."""
+        self.run = functools.partial(fun, self) if bind else fun
+        plain = type(self).__call__ is Task.__call__
+        self.entry: Callable[..., R_co] = self.run if plain else self.__call__
+        """What a worker calls: `run`, unless the class has a ``__call__`` of its own."""
         self.is_async = inspect.iscoroutinefunction(fun)
         self._declared = dict(declared)
         self._options: tuple[int, TaskOptions] | None = None
         self._plan: tuple[int, Plan] | None = None
         self._check = _argument_check(self.run, name)
-        functools.update_wrapper(self, fun, updated=())
+        of_class = getattr(fun, "__self__", None) is self
+        functools.update_wrapper(self, type(self) if of_class else fun, updated=())
+        self.__wrapped__ = fun
         for handler in HANDLERS:
-            setattr(self, handler, declared.get(handler) or no_handler)
+            if declared.get(handler) is not None:
+                setattr(self, handler, declared[handler])
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function here and now, as any function."""
@@ -292,9 +317,9 @@ class Task(Generic[P, R_co]):
         return retry(**{**timed, "exc": exc, "throw": False})
 
     def __getattr__(self, name: str) -> Any:
-        if name in _OPTION_NAMES:
+        if name in _OPTION_NAMES and "app" in self.__dict__:
             return getattr(self.options, name)
-        if name == "attempts":
+        if name == "attempts" and "app" in self.__dict__:
             retries = self.max_retries
             return None if retries is None else retries + 1
         if name in TASK_NAMES and "_declared" in self.__dict__:
@@ -305,7 +330,9 @@ class Task(Generic[P, R_co]):
         if name not in TASK_NAMES or name in HANDLERS or name == "name":
             super().__setattr__(name, value)
             return
-        check_task_names({name: value}, f"task {self.name!r}")
+        if "_declared" not in self.__dict__:  # a class's own __init__, before it is registered
+            super().__setattr__("_declared", {})
+        check_task_names({name: value}, f"task {self.__dict__.get('name')!r}")
         self._declared.pop(_SAME_IN_TWO_WAYS.get(name, ""), None)
         self._declared[name] = value
         self._options = self._plan = None

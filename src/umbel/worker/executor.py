@@ -227,7 +227,7 @@ class Executor:
         try:
             self.in_task = True
             task.before_start(request.id, args, kwargs)
-            value = task.run(*given[0], **given[1])
+            value = task.entry(*given[0], **given[1])
             return self._on_loop(value) if inspect.iscoroutine(value) else value
         finally:
             self.in_task = False
