@@ -146,8 +146,9 @@ class Dead(msgspec.Struct, frozen=True):
 class Settlement(msgspec.Struct, frozen=True, omit_defaults=True):
     """The end of one delivery and what follows from it, applied in one step or not at all.
 
-    `result` is stored in the same step; it is given only to a broker whose database is the
-    result store's too. `note` goes into the message's history (REQUEUE). `unknown` (RELEASE)
+    `result` is stored in the same step, and so are `others`, of tasks that end with this one (what
+    is behind it in a chain); they are given only to a broker whose database is the result store's
+    too. `note` goes into the message's history (REQUEUE). `unknown` (RELEASE)
     starts the first-seen time of an unknown task name, or leaves the one that runs. `redelivered`
     (RELEASE) says that the task had begun, so that the next delivery knows.
     """
@@ -161,3 +162,9 @@ class Settlement(msgspec.Struct, frozen=True, omit_defaults=True):
     delay: float = 0.0
     unknown: bool = False
     redelivered: bool = False
+    others: tuple[Result, ...] = ()
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """All that is to be stored."""
+        return self.others if self.result is None else (self.result, *self.others)

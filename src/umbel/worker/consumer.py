@@ -25,7 +25,7 @@ from umbel.worker.desk import Desk, Refused
 from umbel.worker.execution import Execution
 from umbel.worker.revocations import Revocations
 from umbel.worker.scoreboard import Word
-from umbel.worker.storing import store_first
+from umbel.worker.storing import store_first, without_results
 
 logger = logging.getLogger("umbel.worker")
 
@@ -237,7 +237,7 @@ class Consumer:
     def _store_first(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
         """Where the result store is another database: store, then settle without results."""
         store = self._separate_store
-        if store is None or not any(settlement.result for settlement in settlements):
+        if store is None or not any(settlement.results for settlement in settlements):
             return settlements
         try:
             return self._insist(lambda: store_first(store, settlements, self._refused_by_store))
@@ -257,14 +257,14 @@ class Consumer:
         result = settlement.result
         execution = self._desk.unsettled.get(settlement.lease)
         if result is None or execution is None:
-            return settlement
+            return without_results(settlement)
         if execution.options.acks_late:
             return Settlement(settlement.lease, How.RELEASE, redelivered=True)
         outcome = result.meta[:400].decode("utf-8", "replace")
         dead = Dead(
             f"{result.state}, but the result store was away: {outcome}", type(error).__name__
         )
-        return replace(settlement, how=How.REJECT, dead=dead, result=None)
+        return replace(without_results(settlement), how=How.REJECT, dead=dead)
 
     def _insist(self, ask: Callable[[], T]) -> T:
         """The answer, however long it takes; gives up when stopping takes too long."""

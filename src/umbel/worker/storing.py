@@ -8,7 +8,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from umbel.exceptions import BackendStoreError
-from umbel.message import Settlement
+from umbel.message import Result, Settlement
 from umbel.ports import ResultStore
 
 Instead = Callable[[Settlement, BackendStoreError], Settlement]
@@ -22,24 +22,34 @@ def store_first(
     `instead` gives the settlement of one whose result the store refuses for good (it is too
     large, say). Raises `OperationalError` where the store is away; may then be repeated.
     """
-    results = [settlement.result for settlement in settlements if settlement.result]
+    results = [result for settlement in settlements for result in settlement.results]
     try:
         if results:
             store.put(results)
     except BackendStoreError:
         return [_store_one(store, settlement, instead) for settlement in settlements]
-    return [replace(settlement, result=None) for settlement in settlements]
+    return [without_results(settlement) for settlement in settlements]
+
+
+def without_results(settlement: Settlement) -> Settlement:
+    """What is left once the results are stored, or can't be."""
+    return replace(settlement, result=None, others=())
 
 
 def _store_one(store: ResultStore, settlement: Settlement, instead: Instead) -> Settlement:
-    if settlement.result is None:
-        return settlement
     try:
-        store.put([settlement.result])
+        if settlement.result is not None:
+            store.put([settlement.result])
     except BackendStoreError as error:
         settlement = instead(settlement, error)
-        if settlement.result is not None:
-            # If that is refused as well, its dead letter says what happened.
-            with suppress(BackendStoreError):
-                store.put([settlement.result])
-    return replace(settlement, result=None)
+        # If that is refused as well, its dead letter says what happened.
+        _store_what_can_be(store, settlement.results)
+    else:
+        _store_what_can_be(store, settlement.others)
+    return without_results(settlement)
+
+
+def _store_what_can_be(store: ResultStore, results: Sequence[Result]) -> None:
+    for result in results:
+        with suppress(BackendStoreError):
+            store.put([result])

@@ -28,7 +28,7 @@ from umbel.ports import ResultStore, RunRecord
 from umbel.worker.consumer import targets
 from umbel.worker.scoreboard import Scoreboard, Slot, dead_boards
 from umbel.worker.stopping import forbid_behind
-from umbel.worker.storing import store_first
+from umbel.worker.storing import store_first, without_results
 
 logger = logging.getLogger("umbel.worker")
 
@@ -178,7 +178,7 @@ class Undertaker:
         if store is None:
             return decided
         held = self._broker.held(owner)
-        lost = [replace(each, result=None) for each in decided if each.lease not in held]
+        lost = [without_results(each) for each in decided if each.lease not in held]
         return [
             *lost,
             *store_first(store, [each for each in decided if each.lease in held], _unstorable),

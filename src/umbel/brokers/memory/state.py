@@ -228,8 +228,8 @@ class MemoryState:
         item = owner.leases.pop(settlement.lease)
         for posting in settlement.follow_ups:
             self.store(posting, now)
-        if settlement.result is not None:
-            self.keep(settlement.result, now)
+        for result in settlement.results:
+            self.keep(result, now)
         if settlement.how is How.REQUEUE:
             self._requeue(item, settlement, now)
         elif settlement.how is How.RELEASE:

@@ -67,8 +67,7 @@ def settle(
             work.store(pack_all(settlement.follow_ups))
         del held[settlement.lease]
         ended.append((owner, settlement.lease))
-        if settlement.result is not None:
-            results.append(settlement.result)
+        results += settlement.results
         if settlement.how is How.REQUEUE:
             _requeue(work, n, settlement)
         elif settlement.how is How.RELEASE:

@@ -197,6 +197,39 @@ class SharedDatabaseContract(DriverSuite, StoreSuite):
         hand.ack(hand.take_one(), result=result("a", value=[42]))
         assert beside.get(["a"]) == [result("a", value=[42])]
 
+    def test_a_settlement_stores_the_results_of_others(self, rig: Rig, beside: ResultStore) -> None:
+        """Of tasks that end with this one; a SUCCESS stays there, too."""
+        beside.put([result("done")])
+        rig.publish("a")
+        hand = rig.hand()
+        others = tuple(result(each, FAILURE) for each in ("b", "c", "done"))
+        lease = hand.take_one().lease
+        hand.turn(Settlement(lease, How.ACK, result=result("a", FAILURE), others=others))
+        assert beside.get(["a", "b", "c", "done"]) == [
+            result("a", FAILURE),
+            *others[:2],
+            result("done"),
+        ]
+
+    def test_others_alone(self, rig: Rig, beside: ResultStore) -> None:
+        rig.publish("a")
+        hand = rig.hand()
+        lease = hand.take_one().lease
+        hand.turn(Settlement(lease, How.ACK, others=(result("b", FAILURE),)))
+        assert beside.get(["a", "b"]) == [None, result("b", FAILURE)]
+
+    def test_a_refused_or_lost_settlement_stores_none_of_others(
+        self, rig: Rig, beside: ResultStore
+    ) -> None:
+        rig.publish("a")
+        hand = rig.hand()
+        lease, others = hand.take_one().lease, (result("b", FAILURE),)
+        refused = Settlement(lease, How.ACK, (posting("x", "nowhere"),), others=others)
+        assert hand.turn(refused).refused
+        hand.turn(Settlement(lease, How.RELEASE))
+        assert hand.turn(Settlement(lease, How.ACK, others=others)).lost == {lease}
+        assert beside.get(["b"]) == [None]
+
     def test_a_requeue_may_store_a_state_as_well(self, rig: Rig, beside: ResultStore) -> None:
         rig.publish("a")
         hand = rig.hand()
@@ -240,6 +273,13 @@ class SharedDatabaseContract(DriverSuite, StoreSuite):
         lease = hand.take_one().lease
         hand.abandon(decided=[Settlement(lease, How.ACK, result=result("a"))])
         assert beside.get(["a"]) == [result("a")]
+
+    def test_others_decided_before_a_death_are_stored(self, rig: Rig, beside: ResultStore) -> None:
+        rig.publish("a")
+        hand = rig.hand()
+        lease = hand.take_one().lease
+        hand.abandon(decided=[Settlement(lease, How.ACK, others=(result("b", FAILURE),))])
+        assert beside.get(["b"]) == [result("b", FAILURE)]
 
     def test_a_settlement_ends_a_wait_for_its_result(self, live: Rig) -> None:
         store = self.connect_store(live.where, SYSTEM)
