@@ -37,21 +37,29 @@ before an outage of nearly two heartbeats, and reconnects last, would be a whole
 
 
 class Features(Struct, frozen=True):
-    """What a driver can do; read once by the engine at start."""
+    """What a driver can do. Where a flag is off, the suites assert what is said here.
+
+    That messages due later wait in the broker is no flag: every driver must.
+    """
 
     processes: bool
-    """Several processes can use one broker (memory:// lives in one)."""
-    delay: bool
-    """Messages due later wait in the broker."""
+    """Several processes can use one broker. Else (memory://) no worker starts with it."""
     priority: bool
+    """9 is served before 0. Else all come in the order of arrival."""
     atomic_follow_ups: bool
-    """A settlement and its follow-ups are one step; else follow-ups are confirmed first."""
+    """A settlement and its follow-ups are one step. Else each follow-up is stored, and confirmed,
+    before the settlement: a crash in between repeats but never loses, and a settlement that is
+    refused may leave those of its follow-ups that had a queue."""
     lease_records: bool
-    """The broker knows which leases an owner holds and which were begun."""
+    """The broker knows which leases an owner holds and which were begun. Else the driver itself
+    numbers what it hands out, and `begin` marks nothing: all that a dead run held goes back as
+    redelivered, and only `abandon` sets anything aside."""
     find: bool
-    """A message can be found by its id."""
+    """A message can be found by its id. Else `find` gives nothing, `revoke` finds and moves
+    nothing, and `why` says that it can't look; dead letters are found all the same."""
     wait_takes: bool
-    """`wait` may take messages, since the server pushes them; else it takes nothing."""
+    """`wait` may take messages, since the server pushes them. They are nobody else's until this
+    driver's next turn hands them out, or it closes. Else it takes nothing."""
     exclusive_turns: bool = False
     """A turn keeps all other processes out until it has ended, and needs this process's
     interpreter for that; so no task is started meanwhile, since it might not let go of it."""

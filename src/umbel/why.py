@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from umbel.connect import BrokerDriver
 from umbel.exceptions import BackendGetMetaError
@@ -24,6 +24,8 @@ from umbel.ports import (
 )
 from umbel.states import FAILURE, READY_STATES, RETRY, REVOKED, SUCCESS
 from umbel.stored import Meta, decode_exception, decode_meta
+
+_CANNOT_FIND: Final = "can't find messages by their id"
 
 
 class Case(StrEnum):
@@ -43,6 +45,8 @@ class Case(StrEnum):
     STORED = "stored"
     """There is a state that isn't final, but no message any more."""
     NEVER_SEEN = "never seen"
+    HIDDEN = "hidden"
+    """Nothing is stored, and the broker can't look for a message (`Features.find`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class _Facts:
     location: Location | None
     meta: Meta | None
     revocation: Revocation | None
+    can_find: bool
     now: float
     zone: tzinfo
 
@@ -96,13 +101,14 @@ def why(
     results: ResultFormat = JSON_RESULTS,
 ) -> Why:
     """Where the task of this id is; several questions to the broker, while it may move on."""
-    locations = sorted(broker.find(task_id), key=_importance)
+    locations = _locations(broker, task_id)
     revocations = {entry.task_id: entry for entry in broker.revoked(0)[1]}
     facts = _Facts(
         task_id=task_id,
         location=locations[0] if locations else None,
         meta=_stored(store, task_id, results),
         revocation=revocations.get(task_id),
+        can_find=broker.features.find,
         now=now,
         zone=zone,
     )
@@ -116,6 +122,14 @@ def why(
             queue=facts.location.queue,
         )
     return _from_broker(facts, facts.location, broker)
+
+
+def _locations(broker: BrokerDriver, task_id: str) -> Sequence[Location]:
+    """The most telling first."""
+    if broker.features.find:
+        return sorted(broker.find(task_id), key=_importance)
+    letter = broker.dead_find(task_id)
+    return [] if letter is None else [letter]
 
 
 def _importance(location: Location) -> int:
@@ -224,7 +238,8 @@ def _from_store(facts: _Facts) -> Why:
     if meta.status not in READY_STATES:
         return facts.answer(
             Case.STORED,
-            f"its last stored state is {meta.status}, and the broker has no message of it",
+            f"its last stored state is {meta.status}, and the broker "
+            + ("has no message of it" if facts.can_find else _CANNOT_FIND),
         )
     if meta.status == SUCCESS:
         return facts.answer(
@@ -249,8 +264,13 @@ def _from_store(facts: _Facts) -> Why:
 
 def _without_trace(facts: _Facts) -> Why:
     if facts.revocation is not None:
+        missing = "the broker has no message of it, and " if facts.can_find else ""
+        return facts.answer(Case.REVOKED, f"revoked; {missing}one that comes is ended")
+    if not facts.can_find:
         return facts.answer(
-            Case.REVOKED, "revoked; the broker has no message of it, and one that comes is ended"
+            Case.HIDDEN,
+            f"no result is stored, and this broker {_CANNOT_FIND}: it may wait, be due later, run, "
+            "or never have been sent",
         )
     return facts.answer(
         Case.NEVER_SEEN,

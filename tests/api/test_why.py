@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from datetime import UTC
 
 import pytest
 from tests.api.looking import lease, store, waiting
 from tests.api.test_dead import bury
+from tests.brokers.weak import WeakBroker
 
 from umbel import Umbel
+from umbel.brokers.memory import reset
 from umbel.clock import ManualClock
 from umbel.exceptions import TaskRevokedError
-from umbel.message import How, Loss, Lost, Settlement
-from umbel.why import Case, Why
+from umbel.message import Dead, How, Loss, Lost, Settlement
+from umbel.ports import BrokerOptions, Revocation
+from umbel.testing.contract.rig import posting
+from umbel.why import Case, Why, why
 
 DONE = "2027-01-15T08:00:00+00:00"
 
@@ -202,3 +208,42 @@ def test_without_a_result_store(clock: ManualClock) -> None:
         result = app.send_task("a")
         assert app.why(result.id).case is Case.WAITING
         assert len(waiting(app)) == 1
+
+
+@pytest.fixture
+def weak(clock: ManualClock) -> Iterator[WeakBroker]:
+    """A broker that can't find messages by their id."""
+    broker = WeakBroker("why-weak", BrokerOptions(), clock=clock)
+    broker.open()
+    broker.declare(["q"])
+    broker.enlist("r", "r#1", b"")
+    yield broker
+    broker.close()
+    reset("why-weak")
+
+
+def test_a_broker_that_cannot_find_messages_says_so(
+    app: Umbel, weak: WeakBroker, clock: ManualClock
+) -> None:
+    def ask(case: Case, sentence: str) -> None:
+        answer = why(weak, app.store, "id", now=clock.wall(), zone=UTC)
+        assert (answer.case, str(answer)) == (case, sentence)
+
+    weak.publish([posting("id", "q")])
+    ask(
+        Case.HIDDEN,
+        "no result is stored, and this broker can't find messages by their id: it may wait, be "
+        "due later, run, or never have been sent",
+    )
+    store(app, "id", "STARTED", None)
+    ask(
+        Case.STORED,
+        "its last stored state is STARTED, and the broker can't find messages by their id",
+    )
+    app.AsyncResult("id").forget()
+    weak.revoke([Revocation("id")])
+    ask(Case.REVOKED, "revoked; one that comes is ended")
+    (delivery,) = weak.turn("r#1", 1, queues=["q"], limit=1).deliveries
+    dead = Dead("it broke")
+    weak.turn("r#1", 2, settlements=[Settlement(delivery.lease, How.ACK, dead=dead)])
+    ask(Case.DEAD, "dead since 2027-01-15 08:00:00+00:00, from queue 'q': it broke")

@@ -73,7 +73,6 @@ class MemoryBroker:
 
     features = Features(
         processes=False,
-        delay=True,
         priority=True,
         atomic_follow_ups=True,
         lease_records=True,

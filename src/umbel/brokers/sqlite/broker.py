@@ -52,7 +52,6 @@ class SqliteBroker:
 
     features = Features(
         processes=True,
-        delay=True,
         priority=True,
         atomic_follow_ups=True,
         lease_records=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from umbel.ports import Delayed, Ready, Revocation
-from umbel.testing.contract.rig import QUEUE, DriverSuite, Rig, ids, posting
+from umbel.testing.contract.rig import QUEUE, DriverSuite, Rig, id_of, ids, posting
 
 HOUR = 3600.0
 
@@ -44,14 +44,24 @@ class CoordinatorContract(DriverSuite):
     def test_what_waits_is_found_and_comes_first(self, rig: Rig) -> None:
         rig.publish("a", "b", "c")
         rig.publish("urgent", priority=9)
-        assert rig.driver.revoke([Revocation("c"), Revocation("nobody")]) == {"c"}
-        assert rig.driver.find("c") == (Ready(QUEUE, 0),)
+        revoked = rig.driver.revoke([Revocation("c"), Revocation("nobody")])
+        if not rig.driver.features.find:
+            assert revoked == frozenset()
+            assert set(rig.drain(QUEUE)) == {"a", "b", "c", "urgent"}
+            return
+        assert revoked == {"c"}
+        rig.assert_at("c", Ready(QUEUE, 0))
         assert ids(rig.hand().take()) == ["c", "urgent", "a", "b"]
 
     def test_what_is_due_later_is_found_and_comes_first(self, rig: Rig) -> None:
         rig.publish("a")
         rig.publish("later", due_at=rig.now + 1000)
-        assert rig.driver.revoke([Revocation("later")]) == {"later"}
+        revoked = rig.driver.revoke([Revocation("later")])
+        if not rig.driver.features.find:
+            assert revoked == frozenset()
+            assert rig.drain(QUEUE) == ["a"]
+            return
+        assert revoked == {"later"}
         assert ids(rig.hand().take()) == ["later", "a"]
 
     def test_what_is_leased_is_not_found_and_stays(self, rig: Rig) -> None:
@@ -65,14 +75,17 @@ class CoordinatorContract(DriverSuite):
         rig.publish("a", "b")
         rig.driver.revoke([Revocation("b")])
         rig.driver.revoke([Revocation("b")])
-        assert rig.drain(QUEUE) == ["b", "a"]
+        assert rig.drain(QUEUE) == (["b", "a"] if rig.driver.features.find else ["a", "b"])
 
     def test_what_was_moved_forward_and_requeued_goes_to_the_back(self, rig: Rig) -> None:
         rig.publish("a", "b")
         rig.driver.revoke([Revocation("b")])
         hand = rig.hand()
-        hand.requeue(hand.take_one())
-        assert ids(hand.take()) == ["a", "b"]
+        first = hand.take_one()
+        hand.requeue(first)
+        last = id_of(first)
+        assert last == ("b" if rig.driver.features.find else "a")
+        assert ids(hand.take())[-1] == last
 
     def test_an_entry_is_kept_three_hours(self, rig: Rig) -> None:
         rig.driver.enlist("run", None, b"")
@@ -96,7 +109,7 @@ class CoordinatorContract(DriverSuite):
         rig.manual.advance(9 * HOUR)
         rig.driver.beat("run")
         assert rig.driver.revoked(0)[1] == (Revocation("a"), Revocation("b"))
-        assert rig.driver.find("a") == (Delayed(QUEUE, rig.now + HOUR),)
+        rig.assert_at("a", Delayed(QUEUE, rig.now + HOUR))
 
     def test_the_log_outlives_every_run(self, rig: Rig) -> None:
         rig.hand()

@@ -139,7 +139,7 @@ class PublishingContract(DriverSuite):
         second.close()
         second.close()
         rig.publish("a")
-        assert rig.driver.find("a") == (Ready(QUEUE, 0),)
+        rig.assert_at("a", Ready(QUEUE, 0))
 
 
 class BroadcastContract(DriverSuite):

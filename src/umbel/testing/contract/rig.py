@@ -12,10 +12,20 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from msgspec.structs import replace
 
 from umbel.clock import SYSTEM, Clock, ManualClock
 from umbel.message import Dead, Delivery, How, Lost, Message, Posting, Result, Settlement
-from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, QueueStats, Turn
+from umbel.ports import (
+    Broker,
+    BrokerOptions,
+    Coordinator,
+    Inspector,
+    Leased,
+    Location,
+    QueueStats,
+    Turn,
+)
 
 QUEUE = "work"
 OTHER = "other"
@@ -232,6 +242,16 @@ class Rig:
 
     def stats(self, queue: str = QUEUE) -> QueueStats:
         return next(stats for stats in self.driver.queues() if stats.name == queue)
+
+    def assert_at(self, task_id: str, *places: Location) -> None:
+        """The messages of this id are there, as far as the driver can tell."""
+        features = self.driver.features
+        if not features.lease_records:
+            places = tuple(
+                replace(place, begun=False) if isinstance(place, Leased) else place
+                for place in places
+            )
+        assert self.driver.find(task_id) == (places if features.find else ())
 
     def drain(self, *queues: str) -> list[str]:
         """Take and acknowledge all there is, by an owner of a new run; the ids in order."""
