@@ -95,6 +95,12 @@ class SqlStore:
         except StoreUnavailable as error:
             # Whoever stores or reads asks again; a worker starts, and keeps what it has to store.
             logger.warning("%s It is used as soon as it can be.", error)
+        except BackendStoreError as error:
+            self.close()
+            raise ImproperlyConfigured(f"result_backend: {error}") from error
+        except ImproperlyConfigured:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._closed.set()
