@@ -162,6 +162,20 @@ def test_rows_of_celery_expire_by_when_the_task_ended(open_store: Open) -> None:
     assert store.get(["t4"])[0] is not None  # not ended
 
 
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_rows_expire_in_the_zone_of_the_app(open_store: Open, file: Path, zone: str) -> None:
+    ended = datetime(2026, 11, 30, 12, tzinfo=UTC)
+    clock = ManualClock(wall=ended.timestamp() + 3500)
+    store = open_store(clock=clock, zone=ZoneInfo(zone), expires=3600.0)
+    meta = encode_meta("a", SUCCESS, 1, date_done=ended.isoformat())
+    store.put([Result("a", SUCCESS, meta)])
+    assert (store.prune(), columns(file, "a")["expires_at"]) == (0, None)
+    assert store.get(["a"])[0] is not None
+    clock.advance(200)
+    assert store.get(["a"]) == [None]
+    assert store.prune() == 1
+
+
 def test_the_columns_are_what_celery_writes(open_store: Open, file: Path) -> None:
     store = open_store()
     meta = encode_meta(
