@@ -22,7 +22,9 @@ from typing import (
     overload,
 )
 
+from umbel.canvas import check_links
 from umbel.clock import SYSTEM, Clock
+from umbel.configure import Defaults, Source, evaluated, named_by
 from umbel.connect import BrokerDriver, Connections, Results
 from umbel.current import get_current_task, set_current, set_default
 from umbel.dead import DeadLetters
@@ -34,6 +36,7 @@ from umbel.exceptions import (
 )
 from umbel.formats import CallReader, ResultFormat
 from umbel.message import Result
+from umbel.naming import modern
 from umbel.options import (
     NOTHING,
     CallKeywords,
@@ -51,7 +54,7 @@ from umbel.retry import RetryPolicy
 from umbel.routing import DESTINATION, Address, Router
 from umbel.serialization import JSON
 from umbel.serializers import Serializer
-from umbel.settings import Settings, from_environment
+from umbel.settings import FROM_DEFAULTS, FROM_OBJECT, Settings, from_environment
 from umbel.shared import SHARED, Shared
 from umbel.signals import Signal
 from umbel.states import READY_STATES, REVOKED
@@ -90,10 +93,17 @@ class Umbel:
     """An application: tasks, settings and a broker.
 
     ``Umbel("tasks", broker="sqlite:///tasks.db")``. `main` is the module name that tasks of a
-    script get in place of ``__main__``. Settings come as keywords, `changes` is a dict of more.
-    The environment wins over both: ``UMBEL_BROKER_URL``, ``UMBEL_<SETTING>`` in general, and
-    Celery's ``CELERY_BROKER_URL`` and ``CELERY_RESULT_BACKEND``. What is assigned to `conf`
-    later wins over everything. Nothing is opened before it is needed.
+    script get in place of ``__main__``. Nothing is opened before it is needed.
+
+    A setting is the first that there is of:
+
+    1. what was last assigned to `conf`, or given to ``conf.update``;
+    2. the environment: ``UMBEL_BROKER_URL``, ``UMBEL_<SETTING>`` in general, and Celery's
+       ``CELERY_BROKER_URL`` and ``CELERY_RESULT_BACKEND``, as they were when the app was made;
+    3. the keywords here, and the dict `changes`;
+    4. what `config_from_object` (or `config_source`) or `config_from_envvar` named last;
+    5. `add_defaults`, the last first;
+    6. Umbel's default.
     """
 
     def __init__(
@@ -104,6 +114,10 @@ class Umbel:
         backend: str | None = None,
         include: Iterable[str] | None = None,
         set_as_current: bool = True,
+        config_source: object = None,
+        config_source_silent: bool = False,
+        namespace: str | None = None,
+        strict_typing: bool = True,
         task_cls: type[Task[..., Any]] = Task,
         autofinalize: bool = True,
         changes: Mapping[str, object] | None = None,
@@ -112,12 +126,14 @@ class Umbel:
     ) -> None:
         self.main = main
         self.clock = clock
-        self.conf = Settings()
+        self.namespace = namespace or ""
+        self.strict_typing = strict_typing
+        self._conf = Settings()
+        self._sources: list[tuple[int, Source | Defaults]] = []
         given = {"broker_url": broker, "result_backend": backend, "include": include}
-        self.conf.update(
+        self._conf.update(
             {
-                **(changes or {}),
-                **settings,
+                **modern({**(changes or {}), **settings}),
                 **{name: value for name, value in given.items() if value is not None},
                 **from_environment(os.environ),
             }
@@ -133,16 +149,80 @@ class Umbel:
         self._registry = TaskRegistry()
         self._shared_seen = 0
         self.connections = Connections(
-            self.conf, clock, lambda: Results(self.result_format, self.zone)
+            self._conf, clock, lambda: Results(self.result_format, self.zone)
         )
         self.serializers: dict[str, Serializer] = {}
         """Serializers of this app alone, by name: `setup_security` adds ``auth``."""
-        self.publisher = Publisher(self.connections, self.conf, clock, self.serializers)
+        self.publisher = Publisher(self.connections, self._conf, clock, self.serializers)
         self.dead = DeadLetters(self)
         self._router: tuple[int, Router] | None = None
         self._result_format: tuple[int, ResultFormat] | None = None
         if set_as_current:
             self.set_current()
+        if config_source is not None:
+            self.config_from_object(config_source, silent=config_source_silent)
+
+    # Settings
+
+    @functools.cached_property
+    def conf(self) -> Settings:
+        """The settings; the first look reads what `config_from_object` named."""
+        self._read_sources()
+        return self._conf
+
+    def config_from_object(
+        self,
+        obj: object,
+        silent: bool = False,
+        force: bool = False,
+        namespace: str | None = None,
+    ) -> None:
+        """Take settings from a module, an object or a dict, or from the name of one of them.
+
+        Names are ``proj.settings`` and ``proj.settings:Production``. With a `namespace` ``CELERY``
+        they are written ``CELERY_TASK_ACKS_LATE`` there, and all else is left alone. Read when a
+        setting is first needed, at once with `force`; `silent`: a module may be missing. It
+        replaces what an earlier call took. Reading raises `UnknownSetting` and
+        `ImproperlyConfigured`, also for a mixture of old names and new ones.
+        """
+        source = Source(obj, self.namespace if namespace is None else namespace, silent)
+        self._sources = [each for each in self._sources if each[0] != FROM_OBJECT]
+        self._add_source(FROM_OBJECT, source)
+        if force or self.configured:
+            self._read_sources()
+
+    def config_from_envvar(
+        self, variable_name: str, silent: bool = False, force: bool = False
+    ) -> None:
+        """`config_from_object` with the module that the environment variable names.
+
+        Raises `ImproperlyConfigured` where it isn't set, unless `silent`.
+        """
+        name = named_by(variable_name, silent)
+        if name is not None:
+            self.config_from_object(name, silent=silent, force=force)
+
+    def add_defaults(self, defaults: Defaults) -> None:
+        """Put these settings, or what the function gives, below all others."""
+        self._add_source(FROM_DEFAULTS, defaults)
+
+    def _add_source(self, layer: int, source: Source | Defaults) -> None:
+        self._sources.append((layer, source))
+        self.__dict__.pop("conf", None)  # the next look at it reads them
+
+    def _read_sources(self) -> None:
+        # Taken first: what is imported here may look at the settings itself.
+        sources, self._sources = self._sources, []
+        try:
+            for layer, source in sources:
+                if isinstance(source, Source):
+                    self._conf.lay(layer, source.read())
+                else:
+                    self._conf.lay(layer, modern(evaluated(source)), anew=False)
+        except BaseException:
+            self._sources = sources  # so that the next look says the same
+            self.__dict__.pop("conf", None)
+            raise
 
     # Life
 
@@ -268,7 +348,7 @@ class Umbel:
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of a task is {name!r:.80}; expected a text")
         task = self.tasks.get(name)
-        call = cast("Mapping[str, Any]", options)
+        call = check_links(cast("Mapping[str, Any]", options))
         plan = self.plan(name, call, task)
         task_id = new_id() if task_id is None else checked_id(task_id)
         posting = self.publisher.build(
@@ -380,7 +460,10 @@ class Umbel:
 
     def task_options(self, declared: Mapping[str, Any]) -> TaskOptions:
         """The execution options of a task that declares these."""
-        return merge_task(declared, self.conf)
+        typing = declared.get("typing")
+        return merge_task(
+            {**declared, "typing": self.strict_typing if typing is None else typing}, self.conf
+        )
 
     # Serializers
 

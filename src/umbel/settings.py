@@ -13,6 +13,7 @@ from datetime import tzinfo
 from typing import Literal
 
 from umbel.exceptions import ImproperlyConfigured, LaterSetting, UnknownSetting
+from umbel.naming import BY_OLD_NAME, modern
 from umbel.settings_kinds import Setting, State, WrongValue
 from umbel.settings_table import CELERY_SETTINGS, UMBEL_SETTINGS, UNDECLARED_CELERY_SETTINGS
 
@@ -38,16 +39,22 @@ SETTINGS: Mapping[str, Setting] = {
 }
 """Every known setting by name, in alphabetical order."""
 
-_BY_OLD_NAME = {s.old_name: s for s in CELERY_SETTINGS}
+FROM_OBJECT, FROM_DEFAULTS = 0, 1
+"""The layers below what is set by name, the upper one first."""
 
 
 class Settings:
     """One value per known setting, checked when it is set.
 
+    The value is the first that there is of: what was set here, by whichever name; what
+    `Umbel.config_from_object` found (`FROM_OBJECT`); what `Umbel.add_defaults` gave
+    (`FROM_DEFAULTS`); the default. Celery's old names (``CELERY_ACKS_LATE``) are names too.
+
     Values are plain attributes. ``conf.x = v``, ``conf["x"] = v`` and ``conf.update(x=v)`` are the
     same: they raise `UnknownSetting` for a name that doesn't exist and `ImproperlyConfigured` for
     a value that can't be, and then change nothing; they warn with `LaterSetting`, once per name
-    and object, of what isn't honoured in this release. Deleting a setting brings its default back.
+    and object, of what isn't honoured in this release. Deleting a setting brings back what is
+    below it.
 
     Seconds are floats and "no limit" is None, whichever way they were given.
     """
@@ -131,11 +138,15 @@ class Settings:
 
     _warned: set[str]
     _version: int
+    _set: set[str]
+    _layers: tuple[dict[str, object], dict[str, object]]
 
     def __init__(self) -> None:
         values = self.__dict__
         values["_warned"] = set()
         values["_version"] = 0
+        values["_set"] = set()
+        values["_layers"] = ({}, {})
         for name, setting in SETTINGS.items():
             values[name] = _default_of(setting)
 
@@ -146,30 +157,49 @@ class Settings:
         **more: object,
     ) -> None:
         """Set all of these, or none where one of them can't be."""
-        self._change({**dict(changes or ()), **more})
+        accepted = self._change(modern({**dict(changes or ()), **more}))
+        self._set.update(accepted)
+        self._put(accepted)
 
     def __setattr__(self, name: str, value: object) -> None:
-        self._change({name: value})
+        accepted = self._change({name: value})
+        self._set.update(accepted)
+        self._put(accepted)
 
-    def __setitem__(self, name: str, value: object) -> None:
-        self._change({name: value})
+    __setitem__ = __setattr__
+
+    def lay(self, layer: int, changes: Mapping[str, object], *, anew: bool = True) -> None:
+        """Fill a layer (`FROM_OBJECT`, `FROM_DEFAULTS`): `anew`, or over what it has.
+
+        Changes nothing that was set here. Raises as `update` does.
+        """
+        accepted = self._change(changes)
+        kept = self._layers[layer]
+        before = set(kept) if anew else set()
+        if anew:
+            kept.clear()
+        kept.update(accepted)
+        self._put({name: self._below(name) for name in (before | set(accepted)) - self._set})
 
     def __delattr__(self, name: str) -> None:
-        self.__dict__[name] = _default_of(self.describe(name))
-        self.__dict__["_version"] += 1
+        name = self.describe(name).name
+        self._set.discard(name)
+        self._put({name: self._below(name)})
+
+    __delitem__ = __delattr__
 
     def __getattr__(self, name: str) -> object:
         # Only names that aren't in __dict__ come here. Underscored ones are asked for by copy
         # and pickle before there is anything to compare them with.
         if name.startswith("_"):
             raise AttributeError(name)
-        raise _unknown(name)
+        return self[name]
 
     def __getitem__(self, name: str) -> object:
         return self.__dict__[self.describe(name).name]
 
     def __contains__(self, name: object) -> bool:
-        return name in SETTINGS
+        return name in SETTINGS or name in BY_OLD_NAME
 
     def __iter__(self) -> Iterator[str]:
         return iter(SETTINGS)
@@ -185,10 +215,27 @@ class Settings:
         """Rises with every change, so that what was worked out from settings can be kept."""
         return self._version
 
+    def get(self, name: str, default: object = None) -> object:
+        """The value of a setting, `default` for a name that doesn't exist."""
+        return self[name] if name in self else default  # noqa: SIM401  # this is get itself
+
+    def keys(self) -> Iterable[str]:
+        """The names of all settings."""
+        return SETTINGS.keys()
+
+    def get_by_parts(self, *parts: str) -> object:
+        """``get_by_parts("task", "acks_late")`` is `task_acks_late`."""
+        return self["_".join(part for part in parts if part)]
+
+    def value_set_for(self, name: str) -> bool:
+        """Whether anything but the default gave the setting its value."""
+        name = self.describe(name).name
+        return name in self._set or any(name in layer for layer in self._layers)
+
     def describe(self, name: str) -> Setting:
         """What is known of the setting `name`; raises `UnknownSetting`."""
         try:
-            return SETTINGS[name]
+            return SETTINGS[BY_OLD_NAME.get(name, name)]
         except (KeyError, TypeError):
             raise _unknown(name) from None
 
@@ -200,27 +247,46 @@ class Settings:
             if self.__dict__[name] != setting.default
         }
 
-    def table(self, with_defaults: bool = False) -> dict[str, object]:
+    without_defaults = non_defaults
+
+    def table(self, with_defaults: bool = False, censored: bool = True) -> dict[str, object]:
         """The settings to show to people, by name, with passwords made unreadable.
 
-        `with_defaults` adds those that weren't changed.
+        `with_defaults` adds those that weren't changed; without `censored` secrets are in clear.
         """
         shown = {name: self.__dict__[name] for name in SETTINGS}
         return {
-            name: censored(name, value)
+            name: _hidden(name, value) if censored else value
             for name, value in (shown if with_defaults else self.non_defaults()).items()
         }
 
-    def _change(self, changes: Mapping[str, object]) -> None:
-        accepted = {name: _accept(self.describe(name), value) for name, value in changes.items()}
+    def humanize(self, with_defaults: bool = False, censored: bool = True) -> str:
+        """`table` as text, a line ``name: value`` for each."""
+        table = self.table(with_defaults, censored)
+        return "\n".join(f"{name}: {value!r}" for name, value in table.items())
+
+    def _below(self, name: str) -> object:
+        """What a setting is where it isn't set here."""
+        for layer in self._layers:
+            if name in layer:
+                return layer[name]
+        return _default_of(SETTINGS[name])
+
+    def _put(self, values: Mapping[str, object]) -> None:
+        self.__dict__.update(values)
+        self.__dict__["_version"] += 1
+
+    def _change(self, changes: Mapping[str, object]) -> dict[str, object]:
+        """`changes` as they are to be, by new names; warns of what has no effect."""
+        described = {self.describe(name): value for name, value in changes.items()}
+        accepted = {known.name: _accept(known, value) for known, value in described.items()}
         for name in accepted:
             setting = SETTINGS[name]
             if setting.warns and name not in self._warned:
                 # Third frame: whoever called update or assigned.
                 warnings.warn(_without_effect(setting), LaterSetting, stacklevel=3)
                 self._warned.add(name)
-        self.__dict__.update(accepted)
-        self.__dict__["_version"] += 1
+        return accepted
 
 
 def resolve_acks_on_failure(
@@ -327,10 +393,6 @@ def _default_of(setting: Setting) -> object:
 def _unknown(name: object) -> UnknownSetting:
     if not isinstance(name, str):
         return UnknownSetting(f"setting {name!r} doesn't exist: the name of a setting is a str")
-    if (modern := _BY_OLD_NAME.get(name)) is not None:
-        return UnknownSetting(
-            f"setting {name!r} is the old name of {modern.name!r}; write {modern.name}"
-        )
     plain = name.lower()
     for candidate in (plain, plain.removeprefix("celery_"), plain.removeprefix("umbel_")):
         if candidate in SETTINGS:
@@ -369,3 +431,6 @@ def censored(name: str, value: object) -> object:
     if isinstance(value, tuple):
         return tuple(censored(name, part) for part in value)
     return value
+
+
+_hidden = censored  # for methods with a parameter of that name

@@ -206,12 +206,18 @@ def test_a_name_like_no_other() -> None:
     assert unknown("zzz") == "setting 'zzz' doesn't exist; `umbel settings` lists those that do"
 
 
+@pytest.mark.filterwarnings("ignore::umbel.exceptions.LaterSetting")
 @pytest.mark.parametrize("setting", CELERY_SETTINGS, ids=lambda s: str(s.name))
-def test_an_old_name_is_told_the_new_one(setting: Setting) -> None:
-    assert setting.old_name is not None
-    assert unknown(setting.old_name) == (
-        f"setting {setting.old_name!r} is the old name of {setting.name!r}; write {setting.name}"
-    )
+def test_an_old_name_is_the_same_setting(setting: Setting) -> None:
+    old = setting.old_name
+    assert old is not None
+    conf = Settings()
+    assert old in conf
+    assert conf[old] == getattr(conf, old) == setting.default
+    conf.update({old: setting.default})
+    assert conf.value_set_for(setting.name)
+    del conf[old]
+    assert not conf.value_set_for(old)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,88 @@
+"""Where an app's settings come from: modules and objects, named and read when first needed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from umbel.exceptions import ImproperlyConfigured
+from umbel.naming import settings_in
+
+Defaults = Mapping[str, object] | Callable[[], Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An object, dict, module or its dotted name, that settings are to be read from."""
+
+    given: object
+    namespace: str
+    silent: bool
+    """A module that doesn't exist has no settings."""
+
+    def read(self) -> dict[str, object]:
+        """The settings by their names. Raises `ImproperlyConfigured`, and what an import does."""
+        found = self.given
+        if isinstance(found, str):
+            found = self._import(found)
+        return {} if found is None else settings_in(found, self.namespace)
+
+    def _import(self, name: str) -> Any:
+        try:
+            return find_object(name)
+        except ImportError as error:
+            # Silence is for a module that isn't there, not for one that can't be imported.
+            if self.silent and isinstance(error, ModuleNotFoundError) and _is_of(error, name):
+                return None
+            if isinstance(error, ModuleNotFoundError) and _is_of(error, name):
+                raise ImproperlyConfigured(
+                    f"config_from_object({name!r}): there is no module {error.name!r} in "
+                    f"{os.getcwd()} or among the installed packages"
+                ) from error
+            raise
+
+
+def find_object(name: str) -> Any:
+    """The module ``a.b``, or the object ``a.b:c`` or ``a.b.c`` in a module."""
+    module, colon, path = name.partition(":")
+    if not colon:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            module, dot, path = name.rpartition(".")
+            if not dot or error.name != name:
+                raise
+            found = importlib.import_module(module)
+            if not hasattr(found, path):
+                raise
+            return getattr(found, path)
+    found = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def named_by(variable: str, silent: bool) -> str | None:
+    """The module that an environment variable names. Raises `ImproperlyConfigured`."""
+    name = os.environ.get(variable)
+    if not name and not silent:
+        raise ImproperlyConfigured(
+            f"the environment variable {variable} isn't set; it should name the module with the "
+            f"settings, such as {variable}=proj.settings"
+        )
+    return name or None
+
+
+def evaluated(defaults: Defaults) -> Mapping[str, object]:
+    """A dict of defaults, or what the function that makes one gives."""
+    return defaults() if callable(defaults) else defaults
+
+
+def _is_of(error: ModuleNotFoundError, name: str) -> bool:
+    """Whether it is the module `name` itself, or a package around it, that doesn't exist."""
+    missing = error.name or ""
+    module = name.partition(":")[0]
+    return module == missing or module.startswith(f"{missing}.")
