@@ -5,12 +5,14 @@ Nothing here is skipped: a server that isn't installed is an error that says wha
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import os
 import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -63,6 +65,7 @@ class Server(ABC):
                 start_new_session=True,
                 user=self.user,
                 extra_groups=None if self.user is None else [],
+                preexec_fn=_end_with_the_tests,
             )
         deadline = time.monotonic() + PATIENCE
         while not self.answers():
@@ -203,6 +206,12 @@ class MariaDB(Server):
     def url(self) -> str:
         """As SQLAlchemy wants it."""
         return f"mysql+pymysql://root@127.0.0.1:{self.port}/umbel"
+
+
+def _end_with_the_tests() -> None:
+    """Where the system can: a test run that is killed leaves no server behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
 
 
 def _free_port() -> int:
