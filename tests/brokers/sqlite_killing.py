@@ -21,7 +21,7 @@ from umbel.ports import BrokerOptions, Revocation
 from umbel.stores.sqlite import SqliteStore
 
 START: Final = 1_800_000_000.0
-NOW: Final = START + 45.0
+NOW: Final = START + 42.0
 """When the operations run; the template is made from `START` on."""
 OPTIONS: Final = BrokerOptions(dead_max_count=3)
 QUEUES: Final = ("work", "other")
@@ -86,7 +86,7 @@ def make_template(path: Path) -> None:
     broker.revoke([Revocation("old"), Revocation("x1"), Revocation("also")])
     store.put([result("r1"), result("r2", EXPIRED)])
     for _ in range(3):  # the dying run falls silent, the other one doesn't
-        clock.advance(9.0)
+        clock.advance(9.5)
         broker.beat("run")
     pair.close()
 

@@ -40,7 +40,7 @@ STATEMENTS = {
     "enlist": 6,
     "turn that settles": 58,
     "turn that leases": 26,
-    "beat": 30,
+    "beat": 32,
     "abandon": 32,
     "leave": 35,
     "revoke": 15,
