@@ -28,6 +28,7 @@ from umbel.configure import Defaults, Source, evaluated, named_by
 from umbel.connect import BrokerDriver, Connections, Results
 from umbel.current import get_current_task, set_current, set_default
 from umbel.dead import DeadLetters
+from umbel.discovery import Discovery, Packages
 from umbel.exceptions import (
     DuplicateTaskNameWarning,
     ImproperlyConfigured,
@@ -147,6 +148,7 @@ class Umbel:
         """Whether `on_configure` and `on_after_configure` were sent."""
         self.finalized = False
         self._registry = TaskRegistry()
+        self._discoveries: list[Discovery] = []
         self._shared_seen = 0
         self.connections = Connections(
             self._conf, clock, lambda: Results(self.result_format, self.zone)
@@ -330,10 +332,29 @@ class Umbel:
         """The name of a task that is given none."""
         return f"{self.main or module if module == '__main__' else module}.{name}"
 
+    def autodiscover_tasks(
+        self,
+        packages: Packages | None = None,
+        related_name: str | None = "tasks",
+        force: bool = False,
+    ) -> None:
+        """Import the module `related_name` of each package that has one, when a worker starts.
+
+        `packages` may be a function that names them, called only then; `related_name` None
+        imports the packages alone; `force` imports at once.
+        """
+        discovery = Discovery.of(packages, related_name)
+        if force:
+            discovery.load()
+        else:
+            self._discoveries.append(discovery)
+
     def load_modules(self) -> None:
-        """Import what the settings `imports` and `include` name, so that its tasks are known."""
+        """Import what `imports`, `include` and `autodiscover_tasks` name: their tasks are known."""
         for name in (*self.conf.imports, *self.conf.include):
             importlib.import_module(name)
+        for discovery in self._discoveries:
+            discovery.load()
 
     def send_task(
         self,

@@ -9,8 +9,17 @@ import pytest
 
 from umbel import Umbel
 from umbel.clock import ManualClock
+from umbel.shared import SHARED
 
 _numbers = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def no_shared_tasks() -> Iterator[None]:
+    """What a test shares is gone afterwards."""
+    before = len(SHARED)
+    yield
+    del SHARED[before:]
 
 
 @pytest.fixture

@@ -12,15 +12,6 @@ from tests.api.looking import lease, only, waiting
 from umbel import AsyncResult, Task, Umbel, current_app, current_task, shared_task
 from umbel.current import Proxy, get_current_app
 from umbel.request import running
-from umbel.shared import SHARED
-
-
-@pytest.fixture(autouse=True)
-def no_shared_tasks() -> Any:
-    """What a test shares is gone afterwards."""
-    before = len(SHARED)
-    yield
-    del SHARED[before:]
 
 
 @pytest.fixture
