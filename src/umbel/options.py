@@ -61,6 +61,13 @@ class RetryKeywords(TypedDict, total=False):
 class CallKeywords(RetryKeywords, total=False):
     """The options of one call, as `Task.apply_async` and `Umbel.send_task` take them."""
 
+    link: Any
+    """A signature, or a list of them: sent with the return value, once the task has succeeded."""
+    link_error: Any
+    """The same, for when it has failed for good."""
+    chain: Any
+    """Signatures of what comes after it, the last one first."""
+
     countdown: float | None
     """Seconds until it is due; wins over `eta`."""
     eta: datetime | str | None
@@ -126,6 +133,8 @@ class TaskKeywords(TypedDict, total=False):
 
 
 CALL_NAMES: Final = frozenset(CallKeywords.__annotations__)
+RETRY_NAMES: Final = CALL_NAMES - {"link", "link_error", "chain"}
+"""A retry keeps what follows from its task."""
 TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__) - {"base"}
 HANDLERS: Final = ("before_start", "on_success", "on_retry", "on_failure", "after_return")
 SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
@@ -134,8 +143,8 @@ SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
 _AUTORETRY = tuple(each.name for each in fields(AutoRetry))
 _LATER_WITH_API: Final = frozenset(
     {
-        "backend", "chain", "chord", "confirm_timeout",
-        "connection", "declare", "delivery_mode", "link", "link_error",
+        "backend", "confirm_timeout",
+        "connection", "declare", "delivery_mode",
         "producer", "publisher", "pydantic", "rate_limit", "result_cls",
         "route_name", "stamped_headers", "stamps", "store_eager_result", "timeout",
     }
@@ -146,6 +155,7 @@ _LATER: Final[Mapping[str, str]] = {
         "API",
     ),
     "exchange_type": "RabbitMQ",
+    "chord": "Workflows",
 }
 _CHANGES_NOTHING: Final[tuple[object, ...]] = (None, False, [], (), "json", 2, "direct")
 
@@ -289,11 +299,13 @@ def merge_call(
     )
 
 
-def check_call_names(options: Mapping[str, object], where: str) -> None:
+def check_call_names(
+    options: Mapping[str, object], where: str, names: frozenset[str] = CALL_NAMES
+) -> None:
     """Raises for an option of a call that there isn't: `TypeError`; or not yet."""
     for name, value in options.items():
-        if name not in CALL_NAMES:
-            _refuse(name, value, where, CALL_NAMES)
+        if name not in names:
+            _refuse(name, value, where, names)
 
 
 def check_task_names(options: Mapping[str, object], where: str) -> None:

@@ -106,7 +106,9 @@ class Publisher:
         """
         options = plan.options
         eta, expires, expiration, custom = None, None, None, None
+        embed: Mapping[str, Any] = NO_EMBED
         if options:
+            embed = _embed(options)
             now = self._clock.wall()
             eta = due(options.get("countdown"), options.get("eta"), now, plan.zone)
             expires, expiration = expiry(plan.expires, now, plan.zone)
@@ -120,9 +122,9 @@ class Publisher:
         body = b""
         if not before_task_publish.receivers:
             body = (
-                dumps_call(*sent, NO_EMBED)
+                dumps_call(*sent, embed)
                 if form is None
-                else form.body(*sent, NO_EMBED, plan.max_size)
+                else form.body(*sent, embed, plan.max_size)
             )
         root_id, parent_id = None, None
         if options or current_request.get() is not None:
@@ -154,7 +156,7 @@ class Publisher:
             custom=custom,
         )
         if before_task_publish.receivers:
-            message = self._announce(plan, message, sent, form)
+            message = self._announce(plan, message, (*sent, dict(embed)), form)
         if form is not None:
             message = form.marked(message)
         check_size(message, custom, plan.max_size)
@@ -223,14 +225,13 @@ class Publisher:
         self,
         plan: Plan,
         message: Message,
-        call: tuple[Args, Mapping[str, Any]],
+        call: tuple[Args, Mapping[str, Any], dict[str, Any]],
         form: CallFormat | None,
     ) -> Message:
         """Let receivers change headers, properties and arguments; then encode the body."""
-        embed = dict(NO_EMBED)
         before_task_publish.send(
             sender=plan.task,
-            body=(*call, embed),
+            body=call,
             exchange=plan.address.exchange,
             routing_key=plan.address.routing_key,
             headers=message.headers,
@@ -238,7 +239,7 @@ class Publisher:
             declare=[plan.address.queue],
             retry_policy=None if plan.policy is None else asdict(plan.policy),
         )
-        return replace(message, body=encode_call(*call, embed, form, plan.max_size))
+        return replace(message, body=encode_call(*call, form, plan.max_size))
 
     def _announce_sent(self, posting: Posting) -> None:
         message = posting.message
@@ -378,6 +379,20 @@ def custom_headers(headers: object) -> Mapping[str, Any] | None:
             "or set it with the option of that meaning"
         )
     return headers
+
+
+def _embed(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What goes with the arguments: signatures that the call's options have as plain data."""
+    callbacks, errbacks = options.get("link"), options.get("link_error")
+    chain = options.get("chain")
+    if not (callbacks or errbacks or chain):
+        return NO_EMBED
+    return {
+        "callbacks": callbacks or None,
+        "errbacks": errbacks or None,
+        "chain": chain or None,
+        "chord": None,
+    }
 
 
 def _lineage(options: Mapping[str, Any]) -> tuple[str | None, str | None]:

@@ -38,7 +38,7 @@ class AsyncResult(Generic[R_co]):
     A state of ``PENDING`` also means that nothing is known of the id; `Umbel.why` tells more.
     """
 
-    __slots__ = ("_meta", "app", "id", "ignored", "task_name")
+    __slots__ = ("_meta", "app", "id", "ignored", "parent", "task_name")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class AsyncResult(Generic[R_co]):
         *,
         task_name: str | None = None,
         ignored: bool = False,
+        parent: AsyncResult[Any] | None = None,
     ) -> None:
         if not isinstance(id, str) or not id:
             raise ValueError(f"the id of a result is {id!r}; expected the text that delay() gave")
@@ -55,6 +56,8 @@ class AsyncResult(Generic[R_co]):
         self.task_name = task_name
         self.ignored = ignored
         """No result is stored: `get` returns None at once."""
+        self.parent = parent
+        """The result of the step before, in a chain."""
         self._meta: Meta | None = None
 
     @property

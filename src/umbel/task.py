@@ -20,12 +20,14 @@ from typing import (
     overload,
 )
 
+from umbel.canvas import Signature, check_links
 from umbel.exceptions import MaxRetriesExceededError, Retry
 from umbel.message import Posting
 from umbel.nexttry import next_posting
 from umbel.options import (
     HANDLERS,
     NOTHING,
+    RETRY_NAMES,
     SEND_NAMES,
     TASK_NAMES,
     CallKeywords,
@@ -193,7 +195,7 @@ class Task(Generic[P, R_co]):
             positional_arguments(args, self.name),
             named_arguments(kwargs, self.name),
             checked_id(task_id) if task_id is not None else new_id(),
-            cast("Mapping[str, Any]", options),
+            check_links(cast("Mapping[str, Any]", options)),
         )
 
     def delay_many(self, calls: Iterable[tuple[Any, ...] | list[Any]]) -> list[AsyncResult[Any]]:
@@ -217,6 +219,28 @@ class Task(Generic[P, R_co]):
             self.app.publisher.send(postings, plan.policy)
             add_children(results)
         return results
+
+    def s(self, *args: Any, **kwargs: Any) -> Signature:
+        """A signature: a call with these arguments, after those that it gets when it is sent."""
+        return Signature(self, args, kwargs)
+
+    def si(self, *args: Any, **kwargs: Any) -> Signature:
+        """An immutable signature: a call with these arguments and no others."""
+        return Signature(self, args, kwargs, immutable=True)
+
+    def signature(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        immutable: bool = False,
+        **more: Any,
+    ) -> Signature:
+        """A signature, with options for when it is sent."""
+        return Signature(self, args, kwargs, options, immutable=immutable, **more)
+
+    subtask = signature
 
     def plan(self, call: Mapping[str, Any] = NOTHING) -> Plan:
         """How a call with these options goes out; kept for calls without."""
@@ -281,7 +305,7 @@ class Task(Generic[P, R_co]):
             _raise(
                 exc or current or Retry("The task was called directly, not by a worker"), current
             )
-        check_call_names(options, f"retry of task {self.name!r}")
+        check_call_names(options, f"retry of task {self.name!r}", RETRY_NAMES)
         call = {**options, "countdown": countdown, "eta": eta}
         cause = exc or current or Retry()
         backoff = None

@@ -314,8 +314,8 @@ def test_what_cannot_be_sent_is_named(app: Umbel) -> None:
     ("options", "error", "text"),
     [
         ({"countdwn": 1}, TypeError, "did you mean 'countdown'"),
-        ({"link": "x"}, ImproperlyConfigured, "release 'API'"),
-        ({"chord": {"a": 1}}, ImproperlyConfigured, "release 'API'"),
+        ({"link": "x"}, TypeError, "'x' is no signature; expected one such as add.s"),
+        ({"chord": {"a": 1}}, ImproperlyConfigured, "release 'Workflows'"),
         ({"serializer": "pikle"}, ImproperlyConfigured, "did you mean 'pickle'"),
         ({"compression": "zlip"}, ImproperlyConfigured, "did you mean 'zlib'"),
         ({"exchange_type": "topic"}, ImproperlyConfigured, "release 'RabbitMQ'"),

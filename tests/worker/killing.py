@@ -23,7 +23,10 @@ EACH = 100
 class Scene:
     """One broker file, its client, and the workers that come and go."""
 
-    def __init__(self, folder: Path, *, separate_store: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, separate_store: bool = False, tasks: str = "kill_app"
+    ) -> None:
+        self.tasks = tasks
         self.file = folder / "broker.db"
         self.url = f"sqlite:///{self.file}"
         self.log = folder / "events"
@@ -60,7 +63,7 @@ class Scene:
 
     def worker(self, *kills: dict[str, object], options: tuple[str, ...] = ("-c", "2")) -> Worker:
         env = {**self.env, "UMBEL_TEST_KILLS": json.dumps(kills)}
-        return Worker(self.url, *options, app="kill_app", env=env)
+        return Worker(self.url, *options, app=self.tasks, env=env)
 
     def ended(self) -> bool:
         """No message waits or is held, and no run is known but the one that lives."""

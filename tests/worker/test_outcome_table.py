@@ -440,10 +440,20 @@ UNREADABLE: dict[str, tuple[dict[str, object], str, str]] = {
     "eta that is no time": ({"expires": "tomorrow"}, "InvalidTaskError", "'expires'.*ISO-8601"),
     "compressed": ({"compression": "zlib"}, "DecodeError", "isn't compressed by zlib"),
     "compressed somehow": ({"compression": "rar"}, "DecodeError", "'rar', which isn't known"),
-    "chain": (
+    "no signature": (
         {"body": b'[[], {}, {"callbacks": null, "errbacks": null, "chain": [{}], "chord": null}]'},
         "InvalidTaskError",
-        "carries 'chain'",
+        "chain in the body: {} is no signature",
+    ),
+    "chord": (
+        {"body": b'[[], {}, {"callbacks": null, "chain": null, "chord": {"task": "t"}}]'},
+        "InvalidTaskError",
+        "carries 'chord', which this release doesn't run",
+    ),
+    "group in its chain": (
+        {"body": b'[[], {}, {"chain": [{"task": "celery.group", "subtask_type": "group"}]}]'},
+        "InvalidTaskError",
+        "carries a group in its chain, which this release doesn't run",
     ),
 }
 

@@ -18,6 +18,7 @@ from umbel.request import running
 from umbel.saferepr import safe_repr
 from umbel.signals import Signal
 from umbel.task import no_handler
+from umbel.worker.followups import Errback
 from umbel.worker.settler import Decided
 
 logger = logging.getLogger("umbel.worker")
@@ -35,6 +36,8 @@ def announce(decided: Decided) -> None:
 
 
 def _announce(decided: Decided) -> None:
+    for errback in decided.errbacks:
+        _call_errback(errback, decided)
     for name in decided.verdict.announce:
         if name.startswith("task_"):
             sent: Signal = getattr(signals, name)
@@ -63,6 +66,17 @@ def _call_handler(name: str, decided: Decided) -> None:
         handler(*_handler_arguments(name, decided))
     except (Exception, SystemExit):
         logger.exception("%s of task %s raised.", name, decided.execution.name)
+
+
+def _call_errback(errback: Errback, decided: Decided) -> None:
+    """An error callback that takes (request, exc, traceback)."""
+    execution, ended = decided.execution, decided.ended
+    traceback = ended.einfo.traceback if ended.einfo else None
+    call = (execution.request, ended.error, traceback, *errback.args)
+    try:
+        errback.task(*call, **errback.kwargs)
+    except (Exception, SystemExit):
+        logger.exception("The errback %s of %s raised.", errback.task.name, execution.name)
 
 
 def _handler_arguments(name: str, decided: Decided) -> tuple[Any, ...]:

@@ -58,6 +58,8 @@ class Execution:
     end: End | None = None
     error: BaseException | None = None
     stored_state: str = ""
+    stored_meta: bytes = b""
+    """The record behind `stored_state`."""
     time_limit: float | None = None
     soft_time_limit: float | None = None
 

@@ -38,6 +38,7 @@ from umbel.protocol import read_request, take_call
 from umbel.request import Context, running
 from umbel.task import Task
 from umbel.typed import Unfit
+from umbel.worker import followups
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
 from umbel.worker.patience import patiently
 
@@ -54,7 +55,6 @@ _END_OF_LOSS = {
     Loss.TERMINATED: End.TERMINATED,
     Loss.COLD_STOP: End.COLD_STOP,
 }
-_LATER_PARTS = ("callbacks", "errbacks", "chain", "chord")
 
 
 class Executor:
@@ -116,12 +116,7 @@ class Executor:
         try:
             args, kwargs, embed = self._reader.call(message)
             take_call(execution.request, args, kwargs, embed)
-            for part in _LATER_PARTS:
-                if getattr(execution.request, part):
-                    raise InvalidTaskError(
-                        f"the message carries {part!r}, which this release doesn't run; "
-                        "send it to a worker that does, or requeue it after an upgrade"
-                    )
+            followups.check(execution.request)
         except (DecodeError, InvalidTaskError, SecurityError) as error:
             execution.end = End.UNREADABLE
             execution.error = error
@@ -140,6 +135,7 @@ class Executor:
             execution.end = End.NOT_DUE
         elif task is None:
             execution.end = End.UNKNOWN_TASK
+            self._read_what_can_be(execution)
             execution.error = NotRegistered(
                 f"no task named {request.task!r} is registered in this worker"
             )
@@ -159,32 +155,37 @@ class Executor:
             return False
         if not (self._app.conf.worker_deduplicate_successful_tasks and execution.options.acks_late):
             return False
-        execution.stored_state = self._stored_state(execution.request.id or "")
+        self._look_at_result(execution)
         return execution.stored_state == states.SUCCESS
 
-    def _stored_state(self, task_id: str) -> str:
-        """The stored state, or empty. Waits for a store that is away."""
+    def _look_at_result(self, execution: Execution) -> None:
+        """Take what is stored. Waits for a store that is away."""
         store = self._app.store
         if store is None:
-            return ""
-        (result,) = patiently(lambda: store.get([task_id]))
-        return "" if result is None else result.state
+            return
+        (result,) = patiently(lambda: store.get([execution.request.id or ""]))
+        if result is not None:
+            execution.stored_state, execution.stored_meta = result.state, result.meta
 
     def _prepare_burial(self, execution: Execution, lost: Lost) -> None:
         """What a dead process or run was running: nothing of it is run here."""
         request = execution.request
-        execution.stored_state = self._stored_state(request.id or "")
+        self._look_at_result(execution)
         execution.options = options_in(lost.info, request.task or "", self._options)
         execution.end = _END_OF_LOSS[lost.loss]
         if execution.stored_state in states.READY_STATES:
             execution.end = End.STORED
-        message = execution.delivery.message
+        self._read_what_can_be(execution)
+        execution.error = _loss_error(lost)
+
+    def _read_what_can_be(self, execution: Execution) -> None:
+        """The body, of what isn't run: for handlers, and for what follows from its end."""
+        request, message = execution.request, execution.delivery.message
         try:
             if isinstance(message, Message):
                 take_call(request, *self._reader.call(message))
         except (DecodeError, InvalidTaskError, SecurityError):
             request.args, request.kwargs = [], {}
-        execution.error = _loss_error(lost)
 
     def run(self, execution: Execution) -> Ended:
         """Execute what `prepare` has let through. Never raises."""

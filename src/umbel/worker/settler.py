@@ -6,6 +6,7 @@ Applying them is the broker's turn; see `consumer`.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from umbel import states
 from umbel.app import Umbel
+from umbel.canvas import Signature
 from umbel.codec import pack
 from umbel.exceptions import (
     BackendStoreError,
@@ -28,8 +30,9 @@ from umbel.outcome import End, Settle, Verdict, decide
 from umbel.protocol import next_headers, priority_of, rebuild_message
 from umbel.request import Context
 from umbel.saferepr import safe_repr
-from umbel.stored import encode_meta
+from umbel.stored import decode_meta, encode_meta
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
+from umbel.worker.followups import Errback, FollowUps
 
 UNKNOWN_PAUSE: Final = (1.0, 30.0)
 """Seconds until a message with an unknown task name is offered again: a tenth of the time that
@@ -53,6 +56,8 @@ class Decided:
     ended: Ended
     verdict: Verdict
     settlement: Settlement
+    errbacks: tuple[Errback, ...] = ()
+    """Those that are called in this process."""
 
 
 class Settler:
@@ -60,6 +65,7 @@ class Settler:
 
     def __init__(self, app: Umbel, *, hostname: str) -> None:
         conf = app.conf
+        self._follow_ups = FollowUps(app)
         self._now = app.clock.wall
         self._zone = app.zone
         self._hostname = hostname
@@ -95,19 +101,83 @@ class Settler:
             waited_long=self._waited_long(delivery),
             stored_state=execution.stored_state,
         )
-        result = self._result(execution, ended, verdict)
+        following = self._following(execution, ended, verdict)
+        sent = self._sent(execution, ended, verdict)
+        result = self._result(execution, ended, verdict, following)
         settlement = Settlement(
             delivery.lease,
             _HOW[verdict.settle],
-            follow_ups=self._follow_ups(execution, ended, verdict),
+            follow_ups=(*sent, *following),
             dead=self._dead(execution, ended, verdict),
             result=result,
             note=_sentence(ended) if verdict.settle is Settle.REQUEUE else "",
             delay=self._delay(execution) if verdict.settle is Settle.RELEASE_LATER else 0.0,
             unknown=verdict.settle is Settle.RELEASE_LATER and ended.end is End.UNKNOWN_TASK,
             redelivered=verdict.settle is Settle.RELEASE,
+            others=self._behind(execution, ended, verdict),
         )
-        return Decided(execution, ended, verdict, settlement)
+        failed = verdict.state == states.FAILURE and ended.end is not End.REJECTED
+        errbacks = self._follow_ups.called_here(execution.request) if failed else ()
+        return Decided(execution, ended, verdict, settlement, errbacks)
+
+    def _following(self, execution: Execution, ended: Ended, verdict: Verdict) -> list[Posting]:
+        """The callbacks and the next step of what succeeded, the errbacks of what failed."""
+        request = execution.request
+        state = self._final_state(execution, ended, verdict)
+        if state == states.SUCCESS:
+            value = ended.value
+            if ended.end is End.STORED:
+                value = decode_meta(execution.stored_meta, self._result_format).result
+            return self._follow_ups.of_success(request, value)
+        if state == states.FAILURE and ended.end is not End.REJECTED:
+            return self._follow_ups.of_failure(request, surely=ended.end is End.UNROUTABLE)
+        return []
+
+    def _behind(self, execution: Execution, ended: Ended, verdict: Verdict) -> tuple[Result, ...]:
+        """The results of the steps that are never run, since this one has failed."""
+        state = self._final_state(execution, ended, verdict)
+        if state not in (states.FAILURE, states.REVOKED) or not self._stores:
+            return ()
+        error: object = ended.error
+        traceback = ended.einfo.traceback if ended.einfo and state == states.FAILURE else None
+        if ended.end is End.STORED:
+            meta = decode_meta(execution.stored_meta, self._result_format)
+            error, traceback = meta.result, meta.traceback
+        return tuple(
+            self._record_of(step, state, error, traceback)
+            for step in self._follow_ups.behind(execution.request)
+            if not step.options.get("ignore_result")
+        )
+
+    def _final_state(self, execution: Execution, ended: Ended, verdict: Verdict) -> str | None:
+        """The state that decides what follows: where it had ended before, the stored one."""
+        return execution.stored_state if ended.end is End.STORED else verdict.state
+
+    def _record_of(
+        self, step: Signature, state: str, error: object, traceback: str | None
+    ) -> Result:
+        now, extension = self._now(), None
+        if self._extended:
+            extension = {
+                "name": step.task,
+                "args": self._stored(list(step.args), repr(step)),
+                "kwargs": self._stored(step.kwargs, repr(step)),
+                "worker": None,
+                "retries": 0,
+                "queue": None,
+            }
+        meta = encode_meta(
+            str(step.id),
+            state,
+            error,
+            traceback,
+            [],
+            datetime.fromtimestamp(now, self._zone or UTC).isoformat(),
+            extended=extension,
+            form=self._result_format,
+        )
+        expires = self._failure_expires if state == states.FAILURE else self._expires
+        return Result(str(step.id), state, meta, None if expires is None else now + expires)
 
     def started(self, execution: Execution, pid: int) -> Result:
         """The STARTED record of a task that wants to be tracked."""
@@ -123,6 +193,14 @@ class Settler:
         if result is None or result.state not in states.READY_STATES:
             return replace(settlement, result=None)
         kept = execution.options.dead_letters
+        if result.state == states.SUCCESS:
+            failed = Ended(End.RAISED, error=error)
+            verdict = Verdict(states.FAILURE, Settle.ACK)
+            settlement = replace(
+                settlement,
+                follow_ups=tuple(self._follow_ups.of_failure(execution.request, surely=True)),
+                others=self._behind(execution, failed, verdict),
+            )
         return replace(
             settlement,
             result=self._record(execution, states.FAILURE, error, None, extended=False),
@@ -145,12 +223,16 @@ class Settler:
         since = delivery.unknown_since_at
         return 0.0 if since is None else self._now() - since
 
-    def _result(self, execution: Execution, ended: Ended, verdict: Verdict) -> Result | None:
+    def _result(
+        self, execution: Execution, ended: Ended, verdict: Verdict, following: list[Posting]
+    ) -> Result | None:
         state = verdict.state
         if state is None or not self._stores or not self._wanted(execution, state):
             return None
         if state == states.SUCCESS:
-            return self._record(execution, state, ended.value, None)
+            trail = execution.task is None or execution.task.options.trail
+            children = [posting.message.id for posting in following] if trail else []
+            return self._record(execution, state, ended.value, None, children=children)
         traceback = ended.einfo.traceback if ended.einfo is not None else None
         if state == states.REVOKED or ended.end is End.REJECTED:
             traceback = None
@@ -173,6 +255,7 @@ class Settler:
         traceback: str | None,
         *,
         extended: bool = True,
+        children: Sequence[str] = (),
     ) -> Result:
         request = execution.request
         now = self._now()
@@ -183,7 +266,10 @@ class Settler:
             state,
             value,
             traceback,
-            [[[child.id, None], None] for child in request.children],
+            [
+                [[child, None], None]
+                for child in (*(each.id for each in request.children), *children)
+            ],
             datetime.fromtimestamp(now, self._zone or UTC).isoformat() if done else None,
             request.group,
             request.parent_id,
@@ -219,9 +305,7 @@ class Settler:
             return otherwise
         return value
 
-    def _follow_ups(
-        self, execution: Execution, ended: Ended, verdict: Verdict
-    ) -> tuple[Posting, ...]:
+    def _sent(self, execution: Execution, ended: Ended, verdict: Verdict) -> tuple[Posting, ...]:
         """What the task asked to be sent with its end, and the next message of a retry."""
         if verdict.settle not in (Settle.ACK, Settle.REJECT) or ended.end is End.UNROUTABLE:
             return ()

@@ -25,6 +25,7 @@ from umbel.connect import BrokerDriver
 from umbel.exceptions import BackendStoreError, OperationalError, RunLost
 from umbel.message import Dead, How, Loss, Lost, Settlement
 from umbel.ports import ResultStore, RunRecord
+from umbel.states import SUCCESS
 from umbel.worker.consumer import targets
 from umbel.worker.scoreboard import Scoreboard, Slot, dead_boards
 from umbel.worker.stopping import forbid_behind
@@ -208,7 +209,14 @@ class Undertaker:
 def _unstorable(settlement: Settlement, error: BackendStoreError) -> Settlement:
     """A result that the store refuses for good: its message is kept, and says why."""
     logger.error("A result can't be stored: %s", error)
-    return replace(settlement, result=None, dead=Dead(str(error), type(error).__name__))
+    succeeded = settlement.result is not None and settlement.result.state == SUCCESS
+    return replace(
+        settlement,
+        result=None,
+        # What would have followed comes once the dead letter is sent again.
+        follow_ups=() if succeeded else settlement.follow_ups,
+        dead=Dead(str(error), type(error).__name__),
+    )
 
 
 def _prune(store: ResultStore, keep: int | None) -> None:
