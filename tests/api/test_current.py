@@ -20,6 +20,12 @@ def other() -> Any:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def no_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests of this process have made the default is no app of these."""
+    monkeypatch.setattr("umbel.current._default", None)
+
+
 def in_thread(fun: Callable[[], object]) -> object:
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(fun()))
@@ -40,9 +46,8 @@ def test_the_app_made_last_is_current(app: Umbel, other: Umbel) -> None:
 
 
 def test_a_thread_has_its_own_current_app_and_the_default_otherwise(
-    app: Umbel, other: Umbel, monkeypatch: pytest.MonkeyPatch
+    app: Umbel, other: Umbel
 ) -> None:
-    monkeypatch.setattr("umbel.current._default", None)
     app.set_default()
     assert in_thread(get_current_app) is app
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -68,3 +69,8 @@ def wait_until(condition: Callable[[], bool], what: str, limit: float = 30.0) ->
     while not condition():
         assert time.monotonic() < deadline, f"not within {limit} s: {what}"
         time.sleep(0.02)
+
+
+def hear_interrupts() -> None:
+    """For `preexec_fn`: a shell's background jobs, and so these tests, may ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

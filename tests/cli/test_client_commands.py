@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.cli.helpers import Ended, bury, clean_environment, shell
+from tests.cli.helpers import Ended, bury, clean_environment, hear_interrupts, shell
 
 from umbel import Umbel
 from umbel.message import Dead, How, Message, Posting, Result, Settlement
@@ -379,6 +379,7 @@ def test_ctrl_c_is_no_traceback(folder: Path) -> None:
         [sys.executable, "-m", "umbel", "-A", "proj", "result", "nobody"],
         cwd=folder,
         env=clean_environment(),
+        preexec_fn=hear_interrupts,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.helpers import Ended, clean_environment, shell, wait_until
+from tests.cli.helpers import Ended, clean_environment, hear_interrupts, shell, wait_until
 
 
 @pytest.fixture
@@ -85,6 +85,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(
     process = subprocess.Popen(
         [sys.executable, "-m", "umbel", "demo", str(tmp_path)],
         env=clean_environment(TMPDIR=str(scratch)),
+        preexec_fn=hear_interrupts,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
