@@ -14,6 +14,7 @@
 """
 
 from umbel.app import Umbel
+from umbel.canvas import Signature, chain, chord, chunks, group, signature, xmap, xstarmap
 from umbel.current import current_app, current_task
 from umbel.result import AsyncResult
 from umbel.shared import shared_task
@@ -26,10 +27,18 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncResult",
     "Celery",
+    "Signature",
     "Task",
     "Umbel",
     "__version__",
+    "chain",
+    "chord",
+    "chunks",
     "current_app",
     "current_task",
+    "group",
     "shared_task",
+    "signature",
+    "xmap",
+    "xstarmap",
 ]

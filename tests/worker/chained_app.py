@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from umbel import Umbel
-from umbel.exceptions import Ignore, Reject
+from umbel.exceptions import BackendStoreError, Ignore, Reject
+from umbel.message import Result
+from umbel.stores.sqlite import SqliteStore
 from umbel.testing import faults
 
 app = Umbel("chained", set_as_current=False)
@@ -92,6 +95,18 @@ def raising(request: Any, exc: BaseException, traceback: str) -> None:
 def quiet(self: Any) -> int:
     return 1
 
+
+if "REFUSE_RESULT" in os.environ:
+    shipped = SqliteStore.put
+
+    def put(self: SqliteStore, results: Sequence[Result]) -> None:
+        """Refuse for good a SUCCESS of this value."""
+        wanted = f'"result":{os.environ["REFUSE_RESULT"]},'.encode()
+        if any(wanted in each.meta.replace(b": ", b":") for each in results):
+            raise BackendStoreError("this store doesn't like it")
+        shipped(self, results)
+
+    SqliteStore.put = put  # type: ignore[method-assign]
 
 for fault in json.loads(os.environ.get("UMBEL_TEST_KILLS", "[]")):
     faults.kill_at(

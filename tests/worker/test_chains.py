@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -189,3 +190,36 @@ def test_a_duplicate_of_a_step_sends_what_follows_under_the_same_ids(place: Plac
     place.broker.publish([Posting(message, "celery"), Posting(message, "celery")])
     one, other = messages(place, "twice", 2)
     assert one.id == other.id
+
+
+def test_a_step_that_its_arguments_do_not_fit_fails_itself(place: Place) -> None:
+    result = (sig(place, "add", 1, 1) | sig(place, "add", 2, 3) | sig(place, "add", 1)).delay()
+    assert ended(place, result).state == "FAILURE"
+    assert result.parent.parent.result == 2
+    assert isinstance(result.parent.result, TypeError)
+
+
+def test_what_follows_from_a_result_that_the_store_refuses(tmp_path: Path) -> None:
+    """The task is a failure then: no next step, an error callback, a dead letter."""
+    made = Place(tmp_path)
+    try:
+        results = f"sqlite:///{tmp_path}/results.db"
+        made.worker(
+            "-c",
+            "1",
+            app="tests.worker.chained_app",
+            env={"UMBEL_RESULT_BACKEND": results, "REFUSE_RESULT": "2"},
+        )
+        made.app.conf.result_backend = results
+        first = sig(made, "add", 1, 1)
+        first.link_error(sig(made, "told"))
+        result = (first | sig(made, "add", 1)).delay()
+        assert ended(made, result).state == "FAILURE"
+        assert type(result.result).__name__ == "BackendStoreError"
+        made.noted("told", result.parent.id)
+        assert made.counts("add")[result.parent.id] == 1
+        letter = until(lambda: made.app.dead.get(result.parent.id))
+        assert letter is not None
+        assert letter.error == "BackendStoreError"
+    finally:
+        made.close()
