@@ -30,6 +30,7 @@ from umbel.current import get_current_task, set_current, set_default
 from umbel.dead import DeadLetters
 from umbel.discovery import Discovery, Packages
 from umbel.exceptions import (
+    AlwaysEagerIgnored,
     DuplicateTaskNameWarning,
     ImproperlyConfigured,
     NotRegistered,
@@ -366,6 +367,13 @@ class Umbel:
     ) -> AsyncResult[Any]:
         """Send a message for a task by its name, which needn't be known here."""
         check_call_names(options, f"send_task of {name!r}")
+        if self.conf.task_always_eager:
+            warnings.warn(
+                f"send_task({name!r}) sends a message although task_always_eager is set, since it "
+                "takes names, not tasks; tests may want app.tasks[name].apply_async()",
+                AlwaysEagerIgnored,
+                stacklevel=2,
+            )
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of a task is {name!r:.80}; expected a text")
         task = self.tasks.get(name)

@@ -88,6 +88,7 @@ class TaskKeywords(TypedDict, total=False):
     ignore_result: bool | None
     trail: bool
     store_errors_even_if_ignored: bool | None
+    store_eager_result: bool | None
     track_started: bool | None
     acks_late: bool | None
     acks_on_failure: bool | None
@@ -146,7 +147,7 @@ _LATER_WITH_API: Final = frozenset(
         "backend", "confirm_timeout",
         "connection", "declare", "delivery_mode",
         "producer", "publisher", "pydantic", "rate_limit", "result_cls",
-        "route_name", "stamped_headers", "stamps", "store_eager_result", "timeout",
+        "route_name", "stamped_headers", "stamps", "timeout",
     }
 )  # fmt: skip
 _LATER: Final[Mapping[str, str]] = {
@@ -169,6 +170,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     ignore_result: bool
     trail: bool
     store_errors_even_if_ignored: bool
+    store_eager_result: bool
     track_started: bool
     acks_late: bool
     acks_on_failure: bool
@@ -230,6 +232,7 @@ def merge_task(declared: Mapping[str, Any], conf: Settings) -> TaskOptions:
         store_errors_even_if_ignored=own(
             "store_errors_even_if_ignored", conf.task_store_errors_even_if_ignored
         ),
+        store_eager_result=own("store_eager_result", conf.task_store_eager_result),
         track_started=own("track_started", conf.task_track_started),
         acks_late=own("acks_late", conf.task_acks_late),
         acks_on_failure=resolve_acks_on_failure(conf, declared.get("acks_on_failure"), both),

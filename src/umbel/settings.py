@@ -92,6 +92,7 @@ class Settings:
     task_acks_on_failure: bool | None
     task_acks_on_failure_or_timeout: bool
     task_acks_on_timeout: bool | None
+    task_always_eager: bool
     task_compression: str | None
     task_create_missing_queues: bool
     task_dead_letters: bool
@@ -99,6 +100,7 @@ class Settings:
     task_default_priority: int | None
     task_default_queue: str
     task_default_routing_key: str | None
+    task_eager_propagates: bool
     task_eta_in_broker: bool
     task_ignore_result: bool
     task_max_message_size: int
@@ -113,6 +115,7 @@ class Settings:
     task_routes: Mapping[object, object] | Sequence[object] | None
     task_serializer: str
     task_soft_time_limit: float | None
+    task_store_eager_result: bool
     task_store_errors_even_if_ignored: bool
     task_time_limit: float | None
     task_track_started: bool

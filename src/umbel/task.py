@@ -51,6 +51,7 @@ from umbel.typed import Typed, signature_of, typed_parameters
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
+    from umbel.eager import EagerResult
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -90,6 +91,7 @@ class Task(Generic[P, R_co]):
         ignore_result: bool
         trail: bool
         store_errors_even_if_ignored: bool
+        store_eager_result: bool
         track_started: bool
         acks_late: bool
         acks_on_failure: bool
@@ -198,6 +200,36 @@ class Task(Generic[P, R_co]):
             check_links(cast("Mapping[str, Any]", options)),
         )
 
+    def apply(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        throw: bool | None = None,
+        retries: int = 0,
+        **options: Any,
+    ) -> EagerResult:
+        """Run the task here and now, with handlers, signals and retries as in a worker.
+
+        Nothing is sent, a retry doesn't wait. With `throw`, or where it is None and
+        `task_eager_propagates` is set, it raises what the task raised.
+        """
+        from umbel.eager import apply  # needs this module
+
+        name = self.name
+        check_call_names(
+            {key: each for key, each in options.items() if key not in ("logfile", "loglevel")},
+            f"apply of task {name!r}",
+        )
+        options = dict(check_links(options))
+        return apply(
+            self,
+            positional_arguments(args, name),
+            named_arguments(kwargs, name),
+            checked_id(task_id) if task_id is not None else new_id(),
+            {**options, "throw": throw, "retries": retries},
+        )
+
     def delay_many(self, calls: Iterable[tuple[Any, ...] | list[Any]]) -> list[AsyncResult[Any]]:
         """Send one message for each tuple of positional arguments, all in one step.
 
@@ -205,7 +237,9 @@ class Task(Generic[P, R_co]):
         where it raises, none. For named arguments and options of calls, see `Umbel.batch`.
         """
         plan = self.plan()
-        postings, results = [], []
+        postings: list[Posting] = []
+        results: list[AsyncResult[Any]] = []
+        calls = list(calls)
         for number, args in enumerate(calls):
             if not isinstance(args, (tuple, list)):
                 raise TypeError(
@@ -215,6 +249,8 @@ class Task(Generic[P, R_co]):
             posting, result = self._prepare(plan, tuple(args), {}, new_id())
             postings.append(posting)
             results.append(result)
+        if self.app.conf.task_always_eager:
+            return [self._send(tuple(each), {}, new_id(), NOTHING) for each in calls]
         if postings:
             self.app.publisher.send(postings, plan.policy)
             add_children(results)
@@ -318,6 +354,13 @@ class Task(Generic[P, R_co]):
             _raise(exc or (cause if final else self._exhausted(request, allowed)), current)
         countdown = timed["countdown"]
         retry = Retry(exc=exc, when=countdown if countdown is not None else _instant_of(eta))
+        if request.is_eager:
+            retry.is_eager = True
+            if args is not None or kwargs is not None:
+                retry.sig = self._next_arguments(request, args, kwargs)
+            if throw:
+                raise retry
+            return retry
         retry.posting = self._next_posting(request, args, kwargs, timed)
         request.follow_ups.append(retry.posting)
         if throw:
@@ -372,11 +415,29 @@ class Task(Generic[P, R_co]):
         call: Mapping[str, Any],
     ) -> AsyncResult[Any]:
         plan = self.plan(call)
+        if self.app.conf.task_always_eager:
+            return self._eager(plan, args, kwargs, task_id, call)
         posting, result = self._prepare(plan, args, kwargs, task_id)
         self.app.publisher.send((posting,), plan.policy)
         if call.get("add_to_parent", True):
             add_children((result,))
         return result
+
+    def _eager(
+        self,
+        plan: Plan,
+        args: Args,
+        kwargs: Mapping[str, Any],
+        task_id: str,
+        call: Mapping[str, Any],
+    ) -> EagerResult:
+        """Run it instead of sending it, with what a worker would have got."""
+        from umbel.eager import apply, as_sent  # needs this module
+
+        if plan.typing:
+            self._check(*args, **kwargs)
+        args, kwargs = as_sent(self.app, plan, args, kwargs)
+        return apply(self, args, kwargs, task_id, call, sent=True)
 
     def _prepare(
         self,

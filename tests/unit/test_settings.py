@@ -242,7 +242,7 @@ def test_underscored_names_are_ordinary_attribute_errors() -> None:
 def test_update_is_all_or_nothing() -> None:
     conf = Settings()
     conf.task_acks_late = True
-    for wrong in ({"task_ack_late": 1}, {"task_time_limit": "long"}, {"task_always_eager": True}):
+    for wrong in ({"task_ack_late": 1}, {"task_time_limit": "long"}, {"broker_read_url": "redis://x"}):
         with pytest.raises(ImproperlyConfigured):
             conf.update({"task_default_queue": "q", "beat_schedule": {}}, imports=["m"], **wrong)
         assert conf.non_defaults() == {"task_acks_late": True}
@@ -496,13 +496,13 @@ def test_what_would_lose_or_change_a_task_is_refused() -> None:
         "broker_user",
         "broker_vhost",
         "broker_write_url",
-        "task_always_eager",
     ]
     conf = Settings()
     with pytest.raises(ImproperlyConfigured) as caught:
-        conf.task_always_eager = True
+        conf.broker_read_url = "redis://x"
     assert str(caught.value) == (
-        "setting 'task_always_eager' can't be True: tasks would be sent, not run in the caller; "
+        "setting 'broker_read_url' can't be 'redis://x': tasks would be read from broker_url "
+        "instead; "
         "it is honoured by the release that completes Celery's API"
     )
     with pytest.raises(ImproperlyConfigured, match="broker_url alone names the broker"):

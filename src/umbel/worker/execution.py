@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
+from umbel.einfo import ExceptionInfo as ExceptionInfo
 from umbel.message import Delivery
 from umbel.outcome import End, Options
 from umbel.request import Context
-from umbel.stored import format_traceback
 from umbel.task import Task
 
 
@@ -20,27 +19,6 @@ def printable(text: str) -> str:
         if text.isprintable()
         else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ExceptionInfo:
-    """An exception with its traceback, as handlers and signals get it (`einfo`)."""
-
-    exception: BaseException
-    traceback: str
-    tb: TracebackType | None = None
-    internal: bool = False
-
-    @classmethod
-    def of(cls, exc: BaseException) -> ExceptionInfo:
-        return cls(exc, format_traceback(exc), exc.__traceback__)
-
-    @property
-    def type(self) -> type[BaseException]:
-        return type(self.exception)
-
-    def __str__(self) -> str:
-        return self.traceback
 
 
 @dataclass(slots=True)

@@ -1,0 +1,368 @@
+"""Run a task here and now, as a worker would: `Task.apply`, and `task_always_eager`.
+
+Handlers, signals and their order are those of the outcome table that workers follow. A retry runs
+at once, without its wait; nothing is sent, and a time limit doesn't hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from umbel import signals, states
+from umbel.canvas import from_dict
+from umbel.einfo import ExceptionInfo
+from umbel.exceptions import Ignore, Reject, Retry
+from umbel.message import Result
+from umbel.outcome import End, Options, Verdict, decide
+from umbel.publish import Args, machine_name
+from umbel.request import Context, executing, running
+from umbel.result import AsyncResult
+from umbel.serialization import JSON, dumps_call, loads_call
+from umbel.stored import Meta, encode_meta
+from umbel.task import Task, no_handler
+from umbel.typed import signature_of
+
+if TYPE_CHECKING:
+    from umbel.app import Umbel
+    from umbel.options import Plan
+
+logger = logging.getLogger("umbel.eager")
+
+
+class EagerResult(AsyncResult[Any]):
+    """What came of a task that was run here. It is never waited for, and kept nowhere else."""
+
+    __slots__ = ("following",)
+
+    def __init__(
+        self,
+        id: str,
+        ret_value: object,
+        state: str,
+        traceback: str | None = None,
+        name: str | None = None,
+        app: Umbel | None = None,
+    ) -> None:
+        super().__init__(id, app, task_name=name)
+        self._meta = Meta(id, state, ret_value, traceback)
+        self.following: AsyncResult[Any] | None = None
+        """The result of the next step, in a chain."""
+
+    def get(
+        self,
+        timeout: float | None = None,
+        propagate: bool = True,
+        interval: float | None = None,
+        callback: Callable[[str, Any], object] | None = None,
+        disable_sync_subtasks: bool = True,
+    ) -> Any:
+        """The return value; None where the task was ignored or rejected.
+
+        Raises what the task raised, or returns it where `propagate` is false.
+        """
+        value = self.result
+        if self.state == states.SUCCESS:
+            if callback is not None:
+                callback(self.id, value)
+            return value
+        if self.state not in states.PROPAGATE_STATES:
+            return None
+        if propagate and isinstance(value, BaseException):
+            raise value
+        return value
+
+    wait = get
+
+    def forget(self) -> None:
+        """Nothing is stored that could be deleted."""
+
+    def revoke(self, terminate: bool = False, signal: str | None = None) -> None:
+        """The task has run already; its state becomes REVOKED."""
+        self._meta = Meta(self.id, states.REVOKED)
+
+    def __repr__(self) -> str:
+        return f"<EagerResult: {self.id}>"
+
+
+def last_of(result: AsyncResult[Any]) -> AsyncResult[Any]:
+    """The result of the last step of a chain that was run, its parents behind it."""
+    while isinstance(result, EagerResult) and result.following is not None:
+        result.following.parent = result
+        result = result.following
+    return result
+
+
+class _Ended:
+    """How one run ended."""
+
+    def __init__(self, end: End, value: Any, error: BaseException | None, reason: object) -> None:
+        self.end = end
+        self.value = value
+        self.error = error
+        self.reason = reason
+        self.einfo = None if error is None else ExceptionInfo.of(error)
+        self.runtime = 0.0
+
+    @property
+    def retval(self) -> Any:
+        return self.value if self.error is None else self.error
+
+
+def as_sent(app: Umbel, plan: Plan, args: Args, kwargs: Mapping[str, Any]) -> Any:
+    """The arguments as they would arrive: lowered, encoded and decoded. Raises `EncodeError`."""
+    form = app.publisher.call_format(plan.serializer, None)
+    serializer = JSON if form is None else form.serializer
+    if plan.typed is not None:
+        args, kwargs = plan.typed.lower(args, kwargs, serializer.keeps)
+    if form is None:
+        args, kwargs, _ = loads_call(dumps_call(args, kwargs, {}))
+    else:
+        args, kwargs, _ = serializer.loads(serializer.dumps((args, dict(kwargs), {})))
+    return args, kwargs
+
+
+def apply(
+    task: Task[..., Any],
+    args: Args,
+    kwargs: Mapping[str, Any],
+    task_id: str,
+    options: Mapping[str, Any],
+    *,
+    sent: bool = False,
+) -> EagerResult:
+    """Run `task` and its retries here. `sent`: the arguments are as a message holds them."""
+    app = task.app
+    throw = options.get("throw")
+    if throw is None:
+        throw = app.conf.task_eager_propagates
+    retries = options.get("retries") or 0
+    while True:
+        request = _request(task, args, kwargs, task_id, options, retries)
+        ended = _run(task, request, sent)
+        verdict = decide(
+            ended.end, Options(**{n: getattr(task.options, n) for n in Options.__slots__})
+        )
+        state = verdict.postrun_state
+        assert state is not None  # every end of a run has one
+        _store(task, request, ended, state)
+        with running(task, request):
+            if state == states.FAILURE:
+                _call_errbacks(task, request, ended, options)
+            _announce(task, request, ended, verdict)
+        if not isinstance(ended.reason, Retry):
+            break
+        args, kwargs = ended.reason.sig or (args, kwargs)
+        retries += 1
+    if throw and state == states.FAILURE and ended.error is not None:
+        raise ended.error
+    traceback = ended.einfo.traceback if ended.einfo else None
+    result = EagerResult(task_id, ended.retval, state, traceback, task.name, app)
+    if state == states.SUCCESS:
+        result.following = _follow(app, request, ended.value, options)
+    return result
+
+
+def _follow(
+    app: Umbel, request: Context, value: object, options: Mapping[str, Any]
+) -> AsyncResult[Any] | None:
+    """Send the callbacks and the next step of the chain: run here too with `task_always_eager`."""
+    family: dict[str, Any] = {"root_id": request.root_id, "parent_id": request.id}
+    for form in options.get("link") or ():
+        from_dict(form, app).apply_async((value,), **family)
+    if not options.get("chain"):
+        return None
+    *behind, following = options["chain"]
+    step = from_dict(following, app)
+    result: AsyncResult[Any] = step.apply_async((value,), chain=behind or None, **family)
+    return result
+
+
+def _call_errbacks(
+    task: Task[..., Any], request: Context, ended: _Ended, options: Mapping[str, Any]
+) -> None:
+    """As a worker does: with (request, exc, traceback) if it takes that many, else with the id."""
+    for form in options.get("link_error") or ():
+        errback = from_dict(form, task.app)
+        known = task.app.tasks.get(errback.task)
+        call = (request, ended.error, ended.einfo and ended.einfo.traceback, *errback.args)
+        try:
+            if known is not None and not known.bound and _takes(known.run, len(call)):
+                known(*call, **errback.kwargs)
+            else:
+                errback.apply_async((request.id,), parent_id=request.id)
+        except Exception:
+            logger.exception("The errback %s of %s raised.", errback.task, task.name)
+
+
+def _takes(function: Callable[..., object], count: int) -> bool:
+    try:
+        signature_of(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _request(
+    task: Task[..., Any],
+    args: Args,
+    kwargs: Mapping[str, Any],
+    task_id: str,
+    options: Mapping[str, Any],
+    retries: int,
+) -> Context:
+    around = executing()
+    request = Context()
+    request.id = request.correlation_id = task_id
+    request.task = task.name
+    request.args, request.kwargs = args, dict(kwargs)
+    request.called_directly = False
+    request.is_eager = True
+    request.retries = retries
+    request.hostname = machine_name()
+    request.root_id = options.get("root_id") or (around and around.request.root_id) or task_id
+    request.parent_id = options.get("parent_id") or (around and around.request.id) or None
+    request.group = request.taskset = options.get("group_id")
+    request.group_index = options.get("group_index")
+    request.shadow = options.get("shadow")
+    request.loglevel, request.logfile = options.get("loglevel"), options.get("logfile")
+    request.headers = dict(options["headers"]) if options.get("headers") else None
+    given = options.get("ignore_result")
+    request.ignore_result = task.options.ignore_result if given is None else given
+    request.delivery_info = {
+        "is_eager": True,
+        "exchange": options.get("exchange"),
+        "routing_key": options.get("routing_key"),
+        "priority": options.get("priority"),
+    }
+    return request
+
+
+def _run(task: Task[..., Any], request: Context, sent: bool) -> _Ended:
+    started = time.perf_counter()
+    with running(task, request):
+        try:
+            ended = _Ended(End.RETURNED, _call(task, request, sent), None, None)
+        except Exception as error:
+            ended = _ended_by(task, error)
+    ended.runtime = time.perf_counter() - started
+    return ended
+
+
+def _call(task: Task[..., Any], request: Context, sent: bool) -> Any:
+    args, kwargs = request.args or (), request.kwargs or {}
+    signals.task_prerun.send(task, task_id=request.id, task=task, args=args, kwargs=kwargs)
+    given: Any = (args, kwargs)
+    if sent and task.options.typing and task.typed is not None:
+        given = task.typed.rebuild(args, kwargs)
+    task.before_start(request.id, args, kwargs)
+    value = task.entry(*given[0], **given[1])
+    return _awaited(value) if inspect.iscoroutine(value) else value
+
+
+def _awaited(coroutine: Any) -> Any:
+    """What it returns. On a loop of its own, in a thread where this one has a loop already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    import contextvars
+    from concurrent.futures import ThreadPoolExecutor
+
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(context.run, asyncio.run, coroutine).result()
+
+
+def _ended_by(task: Task[..., Any], error: Exception) -> _Ended:
+    match error:
+        case Ignore():
+            return _Ended(End.IGNORED, None, error, None)
+        case Reject():
+            return _Ended(End.REQUEUED if error.requeue else End.REJECTED, None, error, None)
+        case Retry():
+            return _retried(error)
+    try:
+        retry = task.next_try(error)
+    except Exception as final:
+        return _Ended(End.RAISED, None, final, None)
+    return _Ended(End.RAISED, None, error, None) if retry is None else _retried(retry)
+
+
+def _retried(retry: Retry) -> _Ended:
+    cause = retry.exc if isinstance(retry.exc, BaseException) else retry
+    return _Ended(End.RETRY, None, cause, retry)
+
+
+def _store(task: Task[..., Any], request: Context, ended: _Ended, state: str) -> None:
+    """Keep the state where `task_store_eager_result` asks for it and the state is one to keep."""
+    app = task.app
+    store = app.store if task.options.store_eager_result else None
+    ignored = request.ignore_result and not (
+        task.options.store_errors_even_if_ignored and ended.error is not None
+    )
+    kept = state in states.READY_STATES or state == states.RETRY
+    if store is None or ignored or not kept or request.id is None:
+        return
+    now = app.clock.wall()
+    meta = encode_meta(
+        request.id,
+        state,
+        ended.retval,
+        ended.einfo.traceback if ended.einfo else None,
+        [],
+        datetime.fromtimestamp(now, app.zone).isoformat(),
+        form=app.result_format,
+    )
+    expires = app.conf.result_expires
+    store.put([Result(request.id, state, meta, now + expires if expires else None)])
+
+
+def _announce(task: Task[..., Any], request: Context, ended: _Ended, verdict: Verdict) -> None:
+    for name in verdict.announce:
+        if name.startswith("task_"):
+            sent: signals.Signal = getattr(signals, name)
+            sent.send(task, **_signal_arguments(name, task, request, ended, verdict))
+            continue
+        handler = getattr(task, name)
+        if handler is no_handler:
+            continue
+        try:
+            handler(*_handler_arguments(name, request, ended, verdict))
+        except Exception:
+            logger.exception("%s of task %s[%s] raised.", name, task.name, request.id)
+
+
+def _handler_arguments(
+    name: str, request: Context, ended: _Ended, verdict: Verdict
+) -> tuple[Any, ...]:
+    call = (request.id, request.args, request.kwargs)
+    match name:
+        case "on_success":
+            return (ended.value, *call)
+        case "on_failure" | "on_retry":
+            return (ended.error, *call, ended.einfo)
+        case _:
+            return (verdict.state, ended.retval, *call, None)
+
+
+def _signal_arguments(
+    name: str, task: Task[..., Any], request: Context, ended: _Ended, verdict: Verdict
+) -> dict[str, Any]:
+    call = {"args": request.args, "kwargs": request.kwargs, "task_id": request.id}
+    match name:
+        case "task_success":
+            return {"result": ended.value, "runtime": ended.runtime}
+        case "task_retry":
+            return {"request": request, "reason": ended.reason, "einfo": ended.einfo}
+        case "task_failure":
+            tb = ended.einfo.tb if ended.einfo else None
+            return {**call, "exception": ended.error, "traceback": tb, "einfo": ended.einfo}
+        case _:
+            state = verdict.postrun_state
+            return {**call, "task": task, "retval": ended.retval, "state": state}
