@@ -408,12 +408,14 @@ class chain(Signature):
         return made
 
     def __json__(self) -> dict[str, Any]:
-        form = super().__json__()
-        steps = [step.embedded() for step in self.tasks]
-        return {**form, "kwargs": {**form["kwargs"], "tasks": steps}}
+        return self._form([step.__json__() for step in self.tasks])
 
     def embedded(self) -> dict[str, Any]:
-        return self.__json__()
+        return self._form([step.embedded() for step in self.tasks])
+
+    def _form(self, steps: list[dict[str, Any]]) -> dict[str, Any]:
+        form = super().__json__()
+        return {**form, "kwargs": {**form["kwargs"], "tasks": steps}}
 
     def __len__(self) -> int:
         return len(self.tasks)

@@ -14,6 +14,7 @@ from umbel import Umbel
 from umbel.canvas import chain, signature
 from umbel.message import Message
 from umbel.publish import ORIGIN
+from umbel.request import Context, running
 from umbel.signals import before_task_publish
 
 
@@ -140,3 +141,25 @@ def test_wrong_arguments_of_the_first_step_are_said(app: Umbel, add: Any) -> Non
     with pytest.raises(TypeError, match="'lnk', which doesn't exist"):
         add.s(1).apply_async(lnk=add.s(2))
     assert waiting(app) == []
+
+
+def test_a_first_step_with_arguments_beyond_json(app: Umbel) -> None:
+    @app.task(name="ship")
+    def ship(order: Order, when: date) -> None: ...
+
+    steps = ship.s(Order(3), date(2026, 1, 2)) | signature("b", app=app)
+    assert steps == ship.s(Order(3), date(2026, 1, 2)) | signature("b", app=app)
+    steps.delay()
+    assert body(app)[0][0] == {"number": 3}
+
+
+def test_a_retry_takes_no_links(app: Umbel) -> None:
+    """It keeps those of its task; see `tests/worker/test_chains.py`."""
+
+    @app.task(name="again", bind=True)
+    def again(self: Any) -> None: ...
+
+    request = Context()
+    request.called_directly = False
+    with running(again, request), pytest.raises(TypeError, match="'link', which doesn't exist"):
+        again.retry(link=again.s())  # type: ignore[call-arg]  # that is what is tested

@@ -214,4 +214,4 @@ def test_no_signature(wrong: Any) -> None:
     with pytest.raises(TypeError, match="is no signature"):
         add.s(1).link(wrong)
     with pytest.raises(TypeError):
-        add.s(1) | wrong
+        _ = add.s(1) | wrong

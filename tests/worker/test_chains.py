@@ -165,11 +165,17 @@ def test_a_revoked_step_revokes_those_behind_it(place: Place) -> None:
     assert ended(place, result).state == "REVOKED"
 
 
-def test_a_callback_that_cannot_be_sent_makes_its_task_a_failure(place: Place) -> None:
-    bad = signature("add", (1,), options={"priority": 99}, app=place.app)
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"priority": 99}, "priority is 99"), ({"exchange": "nowhere"}, "nowhere")],
+)
+def test_a_callback_that_cannot_be_sent_makes_its_task_a_failure(
+    place: Place, options: dict[str, object], reason: str
+) -> None:
+    bad = signature("add", (1,), options=options, app=place.app)
     result = place.app.send_task("add", (1, 1), link=bad, link_error=sig(place, "told"))
     assert ended(place, result).state == "FAILURE"
-    assert "priority is 99" in str(result.result)
+    assert reason in str(result.result)
     place.noted("told", result.id)
     assert until(lambda: place.app.dead.get(result.id))
 

@@ -101,7 +101,9 @@ class Settler:
             waited_long=self._waited_long(delivery),
             stored_state=execution.stored_state,
         )
-        following = self._following(execution, ended, verdict)
+        request = execution.request
+        linked = request.callbacks or request.errbacks or request.chain
+        following = self._following(execution, ended, verdict) if linked else []
         sent = self._sent(execution, ended, verdict)
         result = self._result(execution, ended, verdict, following)
         settlement = Settlement(
@@ -114,10 +116,11 @@ class Settler:
             delay=self._delay(execution) if verdict.settle is Settle.RELEASE_LATER else 0.0,
             unknown=verdict.settle is Settle.RELEASE_LATER and ended.end is End.UNKNOWN_TASK,
             redelivered=verdict.settle is Settle.RELEASE,
-            others=self._behind(execution, ended, verdict),
+            others=self._behind(execution, ended, verdict) if request.chain else (),
         )
         failed = verdict.state == states.FAILURE and ended.end is not End.REJECTED
-        errbacks = self._follow_ups.called_here(execution.request) if failed else ()
+        called = failed and request.errbacks
+        errbacks = self._follow_ups.called_here(request) if called else ()
         return Decided(execution, ended, verdict, settlement, errbacks)
 
     def _following(self, execution: Execution, ended: Ended, verdict: Verdict) -> list[Posting]:
