@@ -19,6 +19,7 @@ from umbel.current import current_app, current_task
 from umbel.result import AsyncResult
 from umbel.shared import shared_task
 from umbel.task import Task
+from umbel.tasklog import get_task_logger
 
 Celery = Umbel
 
@@ -36,6 +37,7 @@ __all__ = [
     "chunks",
     "current_app",
     "current_task",
+    "get_task_logger",
     "group",
     "shared_task",
     "signature",

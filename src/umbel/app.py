@@ -23,6 +23,7 @@ from typing import (
 )
 
 from umbel.canvas import check_links
+from umbel.annotations import annotate
 from umbel.clock import SYSTEM, Clock
 from umbel.configure import Defaults, Source, evaluated, named_by
 from umbel.connect import BrokerDriver, Connections, Results
@@ -248,6 +249,8 @@ class Umbel:
             self.configured = True
             self.on_configure.send(self)
             self.on_after_configure.send(self, source=self.conf)
+            for task in self._registry.values():
+                self._annotate(task)
 
     def finalize(self, auto: bool = False) -> None:
         """End the set-up: send `on_after_finalize`, once. The first look at `tasks` does it.
@@ -295,6 +298,7 @@ class Umbel:
         name = options.pop("name", None) or class_name(cls)
         name = name or self.gen_task_name(cls.__name__, cls.__module__)
         made.set_up(self, made.run, name, declared=options)
+        self._annotate(made)
         self._registry[name] = made
         return made
 
@@ -600,6 +604,7 @@ class Umbel:
         if known is None:
             made = _task_class(base)()
             made.set_up(self, fun, name, bind=bind, declared=declared)
+            self._annotate(made)
             if declared.get("shared") is True:
                 SHARED.append(Shared(fun, bind, {**declared, "name": given, "base": base}))
             return self._registry.setdefault(name, made)
@@ -619,6 +624,10 @@ class Umbel:
         name = given or self.gen_task_name(fun.__name__, fun.__module__)
         if name not in self._registry:
             self._register(fun, bind, declared)
+
+    def _annotate(self, task: Task[..., Any]) -> None:
+        if self.configured and self.conf.task_annotations is not None:
+            annotate(task, self.conf.task_annotations)
 
     def _take_shared(self) -> None:
         shared = SHARED[self._shared_seen :]

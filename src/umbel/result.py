@@ -131,6 +131,11 @@ class AsyncResult(Generic[R_co]):
     def queue(self) -> Any:
         return self._extra("queue")
 
+    def as_tuple(self) -> tuple[tuple[str, Any], None]:
+        """``((id, parent), None)``, as messages and stores hold it; see `result_from_tuple`."""
+        parent = self.parent
+        return (self.id, None if parent is None else parent.as_tuple()), None
+
     def ready(self) -> bool:
         """Whether the task has ended: SUCCESS, FAILURE or REVOKED."""
         return self.state in READY_STATES
@@ -249,6 +254,26 @@ class AsyncResult(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<AsyncResult: {self.id}>"
+
+
+def result_from_tuple(value: Any, app: Umbel | None = None) -> AsyncResult[Any]:
+    """The result that `as_tuple` was asked of; a list will do, and so will a result or its id.
+
+    Raises `ValueError`.
+    """
+    match value:
+        case AsyncResult():
+            return value
+        case str():
+            return AsyncResult(value, app)
+        case [[str() as task_id, parent], None | []]:
+            return AsyncResult(
+                task_id, app, parent=None if parent is None else result_from_tuple(parent, app)
+            )
+    raise ValueError(
+        f"{value!r:.80} is no result of a task; expected what as_tuple() gives: "
+        "((id, parent), None)"
+    )
 
 
 def revocation_payload(revocation: Revocation) -> bytes:

@@ -93,6 +93,7 @@ class Settings:
     task_acks_on_failure_or_timeout: bool
     task_acks_on_timeout: bool | None
     task_always_eager: bool
+    task_annotations: object
     task_compression: str | None
     task_create_missing_queues: bool
     task_dead_letters: bool

@@ -22,7 +22,7 @@ from typing import (
 
 from umbel.canvas import Signature, check_links
 from umbel.exceptions import MaxRetriesExceededError, Retry
-from umbel.message import Posting
+from umbel.message import Posting, Result
 from umbel.nexttry import next_posting
 from umbel.options import (
     HANDLERS,
@@ -46,6 +46,7 @@ from umbel.result import AsyncResult
 from umbel.retry import Backoff, retries_left
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON
+from umbel.stored import encode_meta
 from umbel.taskclass import class_options, wrap_options
 from umbel.typed import Typed, signature_of, typed_parameters
 
@@ -366,6 +367,32 @@ class Task(Generic[P, R_co]):
         if throw:
             raise retry
         return retry
+
+    def update_state(
+        self,
+        task_id: str | None = None,
+        state: str | None = None,
+        meta: object = None,
+    ) -> None:
+        """Store a state of the task's own while it runs, with `meta` as `AsyncResult.info`.
+
+        Of the message `task_id`, the running one unless given; without a `state` it stays as it
+        is. A SUCCESS that is stored stays. A task that runs in the caller stores only with
+        `store_eager_result`. Raises `EncodeError` for a `meta` that can't be stored.
+        """
+        request, app = self.request, self.app
+        task_id = request.id if task_id is None else checked_id(task_id)
+        if task_id is None:
+            raise ValueError(
+                f"update_state of task {self.name!r} outside a running task; name a task_id"
+            )
+        store = app.store
+        if store is None or (request.is_eager and not self.options.store_eager_result):
+            return
+        state = app.AsyncResult(task_id).state if state is None else state
+        data = encode_meta(task_id, state, meta, form=app.result_format)
+        expires = app.conf.result_expires
+        store.put([Result(task_id, state, data, app.clock.wall() + expires if expires else None)])
 
     def next_try(self, exc: BaseException) -> Retry | None:
         """The retry that `autoretry_for` asks for after `exc`, as `retry` makes it; or None.

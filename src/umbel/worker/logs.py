@@ -13,6 +13,7 @@ from typing import Any, Final, TextIO
 from umbel import signals
 from umbel.exceptions import ImproperlyConfigured
 from umbel.settings import Settings, censored
+from umbel.tasklog import TASK_LOGGER, WorkerFormatter
 from umbel.worker.options import WorkerOptions
 
 logger = logging.getLogger("umbel.worker")
@@ -43,10 +44,20 @@ def set_up_logging(conf: Settings, options: WorkerOptions) -> None:
         logger.setLevel(level)
         return
     handler = _handler(options.logfile)
-    handler.setFormatter(logging.Formatter(conf.worker_log_format, conf.worker_log_datefmt))
+    handler.setFormatter(
+        WorkerFormatter(
+            conf.worker_log_format,
+            conf.worker_log_datefmt,
+            conf.worker_task_log_format,
+            conf.worker_task_log_datefmt,
+        )
+    )
     root.handlers[:] = [handler]
     root.setLevel(level)
     signals.after_setup_logger.send(None, logger=root, **given)
+    given["format"] = conf.worker_task_log_format
+    tasks = logging.getLogger(TASK_LOGGER)
+    signals.after_setup_task_logger.send(None, logger=tasks, **given)
     if conf.worker_redirect_stdouts:
         redirect_stdouts(handler, conf.worker_redirect_stdouts_level)
 

@@ -1,0 +1,41 @@
+"""`task_annotations`: changes to tasks' options and handlers, by name, from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MethodType
+from typing import Any, cast
+
+from umbel.exceptions import ImproperlyConfigured
+from umbel.options import HANDLERS
+from umbel.task import Task
+
+Changes = Mapping[str, Any]
+
+
+def annotate(task: Task[..., Any], annotations: object) -> None:
+    """Change `task` by the setting: what is for all (``*``), then what is for its name.
+
+    A handler is a function whose first parameter is the task. Raises `ImproperlyConfigured`,
+    and what assigning the option raises.
+    """
+    for changes in _changes(task, annotations):
+        for name, value in changes.items():
+            handler = name in HANDLERS and callable(value)
+            setattr(task, name, MethodType(value, task) if handler else value)
+
+
+def _changes(task: Task[..., Any], annotations: object) -> Iterator[Changes]:
+    for each in annotations if isinstance(annotations, (list, tuple)) else (annotations,):
+        if isinstance(each, Mapping):
+            yield from (each[key] for key in ("*", task.name) if each.get(key))
+            continue
+        found: Any = getattr(each, "annotate", None)
+        if not callable(found):
+            raise ImproperlyConfigured(
+                f"task_annotations has {each!r:.80}; expected a dict of dicts by task name, or an "
+                "object with a method annotate(task)"
+            )
+        method = cast("Callable[[Task[..., Any]], Changes | None]", found)
+        if changes := method(task):
+            yield changes
