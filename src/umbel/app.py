@@ -22,8 +22,8 @@ from typing import (
     overload,
 )
 
-from umbel.canvas import check_links
 from umbel.annotations import annotate
+from umbel.canvas import Signature, check_links, signature
 from umbel.clock import SYSTEM, Clock
 from umbel.configure import Defaults, Source, evaluated, named_by
 from umbel.connect import BrokerDriver, Connections, Results
@@ -394,6 +394,17 @@ class Umbel:
         if options.get("add_to_parent", True):
             add_children((result,))
         return result
+
+    def signature(
+        self,
+        varies: Signature | Mapping[str, Any] | Task[..., Any] | str,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Signature:
+        """A signature that this app sends; see `umbel.signature`."""
+        return signature(varies, args, kwargs, options, app=self, **more)
 
     def batch(self) -> AbstractContextManager[None]:
         """Send all that is sent inside the ``with`` block in one step, at its end.

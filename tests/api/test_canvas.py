@@ -163,3 +163,12 @@ def test_a_retry_takes_no_links(app: Umbel) -> None:
     request.called_directly = False
     with running(again, request), pytest.raises(TypeError, match="'link', which doesn't exist"):
         again.retry(link=again.s())  # type: ignore[call-arg]  # that is what is tested
+
+
+def test_an_app_s_own_signatures(app: Umbel, add: Any) -> None:
+    Umbel("other", broker="memory://another")
+    made = app.signature("add", (1,), shadow="s")
+    assert made.app is app
+    assert made == add.signature((1,), shadow="s")
+    made.delay(2)
+    assert body(app)[0] == [2, 1]
