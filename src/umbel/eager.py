@@ -26,7 +26,7 @@ from umbel.result import AsyncResult
 from umbel.serialization import JSON, dumps_call, loads_call
 from umbel.stored import Meta, encode_meta
 from umbel.task import Task, no_handler
-from umbel.typed import signature_of
+from umbel.typed import Unfit, signature_of
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -248,6 +248,9 @@ def _run(task: Task[..., Any], request: Context, sent: bool) -> _Ended:
     with running(task, request):
         try:
             ended = _Ended(End.RETURNED, _call(task, request, sent), None, None)
+        except Unfit as error:  # another try would not fit either
+            final = TypeError(str(error)).with_traceback(error.__traceback__)
+            ended = _Ended(End.RAISED, None, final, None)
         except Exception as error:
             ended = _ended_by(task, error)
     ended.runtime = time.perf_counter() - started

@@ -80,6 +80,11 @@ class TaskKeywords(TypedDict, total=False):
     base: type[Any] | None
     """The class of the task: `umbel.Task`, or one derived from it."""
     typing: bool | None
+    pydantic: bool
+    """Arguments are validated as the models they are annotated with; needs the package."""
+    pydantic_strict: bool
+    pydantic_context: Mapping[str, Any] | None
+    pydantic_dump_kwargs: Mapping[str, Any] | None
     max_retries: int | None
     """None: no limit."""
     attempts: int | None
@@ -146,7 +151,7 @@ _LATER_WITH_API: Final = frozenset(
     {
         "backend", "confirm_timeout",
         "connection", "declare", "delivery_mode",
-        "producer", "publisher", "pydantic", "rate_limit", "result_cls",
+        "producer", "publisher", "rate_limit", "result_cls",
         "route_name", "stamped_headers", "stamps", "timeout",
     }
 )  # fmt: skip

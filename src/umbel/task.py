@@ -141,6 +141,11 @@ class Task(Generic[P, R_co]):
         self.app = app
         self.name = name
         self.bound = bind
+        original = fun
+        if declared.get("pydantic"):
+            from umbel.models import with_models  # only for those who have pydantic
+
+            fun = with_models(fun, app, name, declared)
         self.run = functools.partial(fun, self) if bind else fun
         plain = type(self).__call__ is Task.__call__
         self.entry: Callable[..., R_co] = self.run if plain else self.__call__
@@ -150,9 +155,9 @@ class Task(Generic[P, R_co]):
         self._options: tuple[int, TaskOptions] | None = None
         self._plan: tuple[int, Plan] | None = None
         self._check = _argument_check(self.run, name)
-        of_class = getattr(fun, "__self__", None) is self
-        functools.update_wrapper(self, type(self) if of_class else fun, updated=())
-        self.__wrapped__ = fun
+        of_class = getattr(original, "__self__", None) is self
+        functools.update_wrapper(self, type(self) if of_class else original, updated=())
+        self.__wrapped__ = original
         for handler in HANDLERS:
             if declared.get(handler) is not None:
                 setattr(self, handler, declared[handler])
@@ -296,6 +301,10 @@ class Task(Generic[P, R_co]):
 
         Decided once, when the modules that the annotations name are there.
         """
+        if self._declared.get("pydantic"):
+            from umbel.models import lowered_only
+
+            return lowered_only(typed_parameters(self.run))
         return typed_parameters(self.run)
 
     @property

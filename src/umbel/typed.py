@@ -121,7 +121,7 @@ class Typed:
 
     def rebuild(self, args: Args, kwargs: Mapping[str, Any]) -> tuple[Args, Mapping[str, Any]]:
         """The arguments as the function is called with them. Raises `Unfit`."""
-        return self._each(Parameter.rebuild, args, kwargs)
+        return self._each(lambda parameter, value: parameter.rebuild(value), args, kwargs)
 
     def _each(
         self, change: Callable[[Parameter, Any], Any], args: Args, kwargs: Mapping[str, Any]

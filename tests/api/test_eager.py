@@ -244,3 +244,14 @@ def test_headers_and_lineage(app: Umbel) -> None:
 
     result = look.apply(headers={"tenant": "a"}, root_id="r", priority=3)
     assert result.get() == ("a", "r", 3)
+
+
+def test_what_does_not_fit_is_not_retried(app: Umbel) -> None:
+    @app.task(autoretry_for=TypeError)
+    def show(a: uuid.UUID) -> None: ...
+
+    app.conf.task_always_eager = True
+    app.conf.task_eager_propagates = True
+    bad: Any = "no uuid"
+    with pytest.raises(TypeError, match="which isn't UUID"):
+        show.delay(bad)
