@@ -29,15 +29,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::umbel.exceptions.NoWorkerYet")
 
 
 def test_call_prints_the_id_and_sends(umbel: Run, app: Umbel) -> None:
-    ended = umbel("-A", "proj", "call", "proj.add", "-a", "[2, 3]", "-k", '{"z": "ü"}')
+    ended = umbel("-A", "proj", "call", "proj.add", "-a", "[2]", "-k", '{"y": "ü"}')
     assert ended.code == 0
     [message] = app.broker.peek("celery", 10)
     assert ended.out == f"{message.id}\n"  # type: ignore[union-attr]
-    assert json.loads(message.body)[:2] == [[2, 3], {"z": "ü"}]  # type: ignore[union-attr]
+    assert json.loads(message.body)[:2] == [[2], {"y": "ü"}]  # type: ignore[union-attr]
 
 
 def test_call_takes_every_option_of_a_call(umbel: Run, app: Umbel) -> None:
-    sent = umbel("-A", "proj", "call", "proj.add", "--countdown", "60", "--queue", "slow")
+    sent = umbel("-A", "proj", "call", "proj.boom", "--countdown", "60", "--queue", "slow")
     [place] = app.broker.find(sent.out.strip())
     assert isinstance(place, Delayed)
     assert place.queue == "slow"
@@ -51,19 +51,36 @@ def test_call_takes_every_option_of_a_call(umbel: Run, app: Umbel) -> None:
 def test_call_remarks_on_an_unknown_name_and_sends(umbel: Run, app: Umbel) -> None:
     ended = umbel("-A", "proj", "call", "proj.ad")
     assert ended.code == 0
-    assert "the app has no task 'proj.ad'; did you mean 'proj.add'?" in ended.sentence
+    assert ended.sentence == (
+        "umbel: the app has no task 'proj.ad'; did you mean 'proj.add'? "
+        "It waits for a worker that knows it"
+    )
+    assert umbel("-A", "proj", "call", "x.y").sentence == (
+        "umbel: the app has no task 'x.y'; it waits for a worker that knows it"
+    )
     assert app.broker.find(ended.out.strip())
     assert umbel("-q", "-A", "proj", "call", "proj.ad").err == ""
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "1e11", "soon"])
+def test_result_refuses_a_timeout_that_is_none(umbel: Run, app: Umbel, text: str) -> None:
+    ended = umbel("-A", "proj", "result", "x", "--timeout", text)
+    assert ended.code == 64
+    assert f"--timeout {text}: expected seconds, from 0 and below a billion" in ended.sentence
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["-a", "[1, 2"], "--args '[1, 2' isn't JSON"),
+        (["-a", "[" * 3000 + "]" * 3000], "--args"),
+        (["-k", '{"x": ' + "[" * 200_000 + "}"], "is nested too deep"),
+        (["-a", "[1, 2, 3]"], "proj.add"),
+        (["-k", '{"x": 1, "z": 1}'], "proj.add"),
         (["-a", "{}"], "--args '{}' isn't a JSON array; expected one, such as '[1, 2]'"),
         (["-k", "[]"], "--kwargs '[]' isn't a JSON object"),
-        (["--eta", "soon"], "eta is 'soon'; expected"),
-        (["--expires", "never"], "expires is 'never'; expected"),
+        (["-a", "[1, 2]", "--eta", "soon"], "eta is 'soon'; expected"),
+        (["-a", "[1, 2]", "--expires", "never"], "expires is 'never'; expected"),
         (["--countdown", "x"], "'x' is not a valid float"),
     ],
 )

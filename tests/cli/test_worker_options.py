@@ -67,7 +67,13 @@ def test_celerys_options(arguments: list[str], expected: WorkerOptions) -> None:
         (["--pidfile", "x"], "process manager"),
         (["--uid", "1"], "start the worker as that user"),
         (["--max-memory-per-child", "1"], "--max-tasks-per-child"),
-        (["--time-limit", "-1"], "-1"),
+        (["--time-limit", "-1"], "--time-limit -1: expected seconds, above 0 and below a billion"),
+        (["--time-limit", "0"], "--time-limit 0: expected seconds, above 0"),
+        (["--time-limit", "nan"], "--time-limit nan: expected seconds"),
+        (["--time-limit", "1e11"], "--time-limit 1e11: expected seconds"),
+        (["--soft-time-limit", "inf"], "--soft-time-limit inf: expected seconds"),
+        (["--soft-time-limit", "soon"], "--soft-time-limit soon: expected seconds"),
+        (["--prefetch-multiplier", "65536"], "65536 is not in the range"),
         (["--max-tasks-per-child", "0"], "0"),
         (["--time-limit", "5", "--soft-time-limit", "5"], "--soft-time-limit 5 isn't below"),
         (["--concurency", "2"], "no such option"),
@@ -77,6 +83,13 @@ def test_what_it_refuses_in_one_sentence(umbel: Run, arguments: list[str], said:
     ended = umbel("-A", "proj", "worker", *arguments)
     assert ended.code == 64
     assert said in ended.sentence
+
+
+def test_several_processes_of_the_solo_pool(umbel: Run) -> None:
+    options = ["--time-limit", "5", "-P", "solo", "-c", "4"]  # which solo can't keep, so it ends
+    ended = umbel("-A", "proj", "worker", *options)
+    assert "umbel: the solo pool runs one process, not 4\n" in ended.err
+    assert "one process" not in umbel("-A", "proj", "worker", *options[:-1], "1").err
 
 
 def test_a_broker_that_lives_in_one_process(umbel: Run) -> None:

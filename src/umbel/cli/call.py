@@ -31,6 +31,10 @@ def _json(option: str, expected: type, what: str, example: str) -> Callable[[str
             raise WrongUse(
                 f"{option} {text!r:.80} isn't JSON ({error}); expected {what}, such as '{example}'"
             ) from None
+        except RecursionError:
+            raise WrongUse(
+                f"{option} {text!r:.80} is nested too deep; at most 300 levels can be sent"
+            ) from None
         if not isinstance(value, expected):
             raise WrongUse(f"{option} {text!r:.80} isn't {what}; expected one, such as '{example}'")
         return value
@@ -83,14 +87,19 @@ def command(
 ) -> None:
     """Send the task NAME and print its id.
 
-    NAME needn't be known here: a worker that knows it will take the message.
+    NAME needn't be known here: a worker that knows it will take the message. Where the app knows
+    it, the arguments have to fit.
     """
     app = session.app() if session.app_name else session.client()
     if session.app_name:
         _remark_unknown(session, app, name)
     given = {option: value for option, value in options.items() if value is not None}
+    task = app.tasks.get(name)
     try:
-        sent = app.send_task(name, args, kwargs, **given)
+        if task is None or app.conf.task_always_eager:  # a task would run here and now
+            sent = app.send_task(name, args, kwargs, **given)
+        else:
+            sent = task.apply_async(args, kwargs, **given)
     except (TypeError, ValueError) as error:
         raise WrongUse(str(error)) from error
     click.echo(sent.id)
@@ -101,7 +110,7 @@ def _remark_unknown(session: Session, app: Umbel, name: str) -> None:
     if name in known:
         return
     near = difflib.get_close_matches(name, known, n=1)
-    question = f"did you mean {near[0]!r}? It" if near else "It"
+    question = f"did you mean {near[0]!r}? It" if near else "it"
     session.note(
         f"umbel: the app has no task {name!r}; {question} waits for a worker that knows it"
     )

@@ -7,6 +7,7 @@ import click
 from umbel.cli.exits import Exit, Mistake
 from umbel.cli.ids import id_of_task
 from umbel.cli.output import print_exactly, print_json
+from umbel.cli.seconds import seconds
 from umbel.cli.session import Session, pass_session
 from umbel.exceptions import TimeoutError
 
@@ -26,7 +27,7 @@ Exit code 0: the value is printed. 1: the task failed or was revoked. 75: --time
 @click.option("--traceback", is_flag=True, help="Print the traceback in place of the value.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0),
+    type=seconds("--timeout", zero=True),
     metavar="SECONDS",
     help="Wait no longer than this for the result; default for ever.",
 )

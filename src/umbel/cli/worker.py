@@ -10,6 +10,7 @@ import click
 from umbel.cli.exits import WrongUse
 from umbel.cli.find_app import import_module
 from umbel.cli.names import names_option
+from umbel.cli.seconds import seconds
 from umbel.cli.session import Session, pass_session
 from umbel.worker.boot import run_worker
 from umbel.worker.options import WorkerOptions, usable_processors
@@ -48,6 +49,8 @@ NOT_HERE = {
 """Celery's options that this worker doesn't have, and what does it instead."""
 FLAGS = (("-B", "--beat"), ("-D", "--detach"))
 """Those of them that take no value."""
+_MOST_HELD = 65_535
+"""As many as a prefetch count can say in AMQP, and far more than help."""
 IGNORED_FLAGS = ("without-gossip", "without-mingle", "without-heartbeat", "disable-prefetch")
 _PER_POOL = {
     "threads": "threads",
@@ -130,10 +133,16 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
 @names_option("-Q", "--queues", help="Take from these queues only.")
 @names_option("-X", "--exclude-queues", help="Take from all but these.")
 @names_option("-I", "--include", help="Import these modules too.")
-@click.option("--time-limit", type=click.FloatRange(0), help="Seconds after which a task is ended.")
+@click.option(
+    "--time-limit",
+    type=seconds("--time-limit"),
+    metavar="SECONDS",
+    help="Seconds after which a task is ended.",
+)
 @click.option(
     "--soft-time-limit",
-    type=click.FloatRange(0),
+    type=seconds("--soft-time-limit"),
+    metavar="SECONDS",
     help="Seconds after which SoftTimeLimitExceeded is raised in a task.",
 )
 @click.option(
@@ -143,7 +152,7 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
 )
 @click.option(
     "--prefetch-multiplier",
-    type=click.IntRange(0),
+    type=click.IntRange(0, _MOST_HELD),
     help="Messages that a process holds; default as many as it runs in some 10 ms.",
 )
 @click.option("--purge", "--discard", is_flag=True, help="Delete all waiting messages first.")
@@ -168,6 +177,8 @@ def command(session: Session, /, **given: Any) -> int:
         )
     app = session.named_app()
     _import_included(options.include + app.conf.include + app.conf.imports)
+    if (options.pool or app.conf.worker_pool) == "solo" and (options.concurrency or 1) > 1:
+        session.note(f"umbel: the solo pool runs one process, not {options.concurrency}")
     return run_worker(app, options)
 
 
