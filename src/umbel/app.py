@@ -425,7 +425,9 @@ class Umbel:
     ) -> None:
         """Ask that tasks aren't run; see `AsyncResult.revoke`."""
         name = signal_name(signal)
-        revocations = [Revocation(task_id, terminate, name) for task_id in task_ids]
+        if isinstance(task_ids, str):
+            raise TypeError(f"revoke got the text {task_ids!r:.80}; expected a list of task ids")
+        revocations = [Revocation(checked_id(task_id), terminate, name) for task_id in task_ids]
         broker = self.broker
         self._store_revoked(broker.revoke(revocations))
         if terminate:

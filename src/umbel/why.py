@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
@@ -22,6 +21,7 @@ from umbel.ports import (
     Revocation,
     SetAside,
 )
+from umbel.silence import node_name, silent_for
 from umbel.states import FAILURE, READY_STATES, RETRY, REVOKED, SUCCESS
 from umbel.stored import Meta, decode_exception, decode_meta
 
@@ -158,7 +158,7 @@ def _is_over(facts: _Facts) -> bool:
 def _from_broker(facts: _Facts, location: Location, broker: BrokerDriver) -> Why:
     match location:
         case Ready(queue, position):
-            idle = "" if broker.runs() else "; no worker is running"
+            idle = "; no worker is running" if _nobody_works(broker, facts.now) else ""
             return facts.answer(
                 Case.WAITING,
                 f"waiting at place {position + 1} of queue {queue!r}{idle}",
@@ -168,12 +168,13 @@ def _from_broker(facts: _Facts, location: Location, broker: BrokerDriver) -> Why
         case Delayed():
             return _delayed(facts, location)
         case Leased(queue, owner, _, begun):
-            worker = _worker_of(owner, broker)
+            worker, silence = _worker_of(owner, broker, facts.now)
             sentence = f"running in worker {worker}" if begun else f"held by worker {worker}"
             return facts.answer(
                 Case.RUNNING if begun else Case.HELD,
                 f"{sentence}, from queue {queue!r}"
-                + ("; it is asked to end" if facts.revocation and begun else ""),
+                + ("; it is asked to end" if facts.revocation and begun else "")
+                + silence,
                 queue=queue,
                 worker=worker,
                 owner=owner,
@@ -301,12 +302,20 @@ def _one_line(text: str) -> str:
     return line if len(line) <= 200 else line[:199] + "…"
 
 
-def _worker_of(owner: str, broker: BrokerDriver) -> str:
-    """The worker's name, as its run says it; else the run."""
+def _worker_of(owner: str, broker: BrokerDriver, now: float) -> tuple[str, str]:
+    """The worker's name, as its run says it, else the run; and what to add of a silent one."""
     run = owner.rpartition("#")[0]
-    infos: Sequence[bytes] = [record.info for record in broker.runs() if record.run == run]
-    try:
-        hostname = json.loads(infos[0])["hostname"]
-    except (IndexError, KeyError, TypeError, ValueError):
-        return run
-    return hostname if isinstance(hostname, str) else run
+    for record in broker.runs():
+        if record.run == run:
+            silence = silent_for(record, now)
+            if silence is None:
+                return node_name(record), ""
+            return node_name(record), (
+                f"; that worker has given no sign of life for {silence:.0f} s, and what it held is "
+                "taken over by the next one that starts"
+            )
+    return run, ""
+
+
+def _nobody_works(broker: BrokerDriver, now: float) -> bool:
+    return all(silent_for(record, now) is not None for record in broker.runs())

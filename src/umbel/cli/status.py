@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from umbel.cli.exits import Exit, Mistake
 from umbel.cli.output import count, print_json, visible
 from umbel.cli.session import Session, pass_session
-from umbel.ports import RunRecord
+from umbel.silence import node_name, silent_for
 
 EXAMPLES = """\b
 Examples:
@@ -25,24 +23,24 @@ Exit code 69: no worker is online.
 @pass_session
 def command(session: Session, /, as_json: bool) -> None:
     """Show the workers that the broker takes for alive."""
-    nodes = sorted(node_of(run) for run in session.client().broker.runs())
+    app = session.client()
+    now = app.clock.wall()
+    silences = {node_name(run): silent_for(run, now) for run in app.broker.runs()}
+    states = {
+        node: "OK" if silence is None else f"no sign of life for {silence:.0f} s"
+        for node, silence in sorted(silences.items())
+    }
     if as_json:
-        print_json(dict.fromkeys(nodes, "OK"))
+        print_json(states)
     else:
-        for node in nodes:
+        for node, state in states.items():
             mark = click.style("->", fg="cyan")
-            click.echo(f"{mark}  {visible(node)}: {click.style('OK', fg='green', bold=True)}")
-    if not nodes:
+            colour = "green" if state == "OK" else "red"
+            click.echo(f"{mark}  {visible(node)}: {click.style(state, fg=colour, bold=True)}")
+    online = list(states.values()).count("OK")
+    if not online:
         raise Mistake(
             "no worker is online at this broker; start one with: umbel -A proj worker",
             Exit.UNAVAILABLE,
         )
-    session.note(f"\n{count(len(nodes), 'node')} online.")
-
-
-def node_of(record: RunRecord) -> str:
-    """A worker's name, which it wrote into its record; its run's id where it can't be read."""
-    try:
-        return str(json.loads(record.info)["hostname"])
-    except (ValueError, KeyError, TypeError):
-        return record.run
+    session.note(f"\n{count(online, 'node')} online.")

@@ -9,7 +9,7 @@ import logging
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Final
 
 from umbel import signals
 from umbel.message import Lost
@@ -18,10 +18,14 @@ from umbel.request import running
 from umbel.saferepr import safe_repr
 from umbel.signals import Signal
 from umbel.task import no_handler
+from umbel.worker.execution import printable
 from umbel.worker.followups import Errback
 from umbel.worker.settler import Decided
 
 logger = logging.getLogger("umbel.worker")
+
+MOST_TRACEBACK: Final = 20_000
+"""Characters of one traceback in the log; the stored one is whole."""
 
 
 def announce(decided: Decided) -> None:
@@ -161,7 +165,10 @@ def _log(decided: Decided) -> None:
             if isinstance(error, throws):
                 logger.info("Task %s raised expected: %r", name, error)
             else:
-                logger.error("Task %s raised unexpected: %r\n%s", name, error, ended.einfo)
+                text = "\n".join(map(printable, str(ended.einfo).split("\n")))
+                if len(text) > MOST_TRACEBACK:
+                    text = f"{text[:MOST_TRACEBACK]} … ({len(text)} characters)"
+                logger.error("Task %s raised unexpected: %s\n%s", name, safe_repr(error), text)
         case End.IGNORED:
             logger.info("Task %s ignored", name)
         case End.REJECTED | End.REQUEUED:

@@ -178,6 +178,7 @@ def _make_setup(worker: Worker) -> Setup:
         "concurrency": worker.concurrency,
         "queues": list(worker.queues),
         "python": sys.version.split()[0],
+        "lease_time": conf.worker_lease_time,
         "started_at": time.time(),
         "options": pack_options(app),
     }

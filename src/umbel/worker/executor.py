@@ -309,7 +309,7 @@ def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float) -> End
             lost = WorkerLostError("The worker was stopped cold while the task ran.")
             return Ended(End.COLD_STOP, error=lost, einfo=ExceptionInfo.of(lost), runtime=runtime)
         case SystemExit() | KeyboardInterrupt():
-            code = getattr(error, "code", 1)
+            code = getattr(error, "code", 1) or 0
             lost = WorkerLostError(f"Worker exited prematurely: exitcode {code}.")
             return Ended(
                 End.PROCESS_LOST, error=lost, einfo=ExceptionInfo.of(lost), runtime=runtime

@@ -268,6 +268,13 @@ class PoolProcess:
         """Keep the outcome where a death can't take it, announce it, hand it in."""
         lease = decided.settlement.lease
         kept = self._keep(decided.settlement)
+        if self._has_lost_its_files():
+            # Nothing can be settled here any more, only through the scoreboard, by the supervisor.
+            announce(decided)
+            logger.error(
+                "Task %s has closed files of its process, which ends.", decided.execution.name
+            )
+            self._fail(ExitCode.SOFTWARE)
         if kept and not decided.settlement.follow_ups and self._is_known_to_live():
             announce(decided)
             self._slot.end(lease)
@@ -277,6 +284,14 @@ class PoolProcess:
         # dead: nobody hears of it, and it hasn't ended, before it is settled.
         announce(self._settle_now(decided, kept))
         self._slot.end(lease)
+
+    def _has_lost_its_files(self) -> bool:
+        """Whether the task has closed what it hasn't opened, the broker's files with the rest."""
+        try:
+            os.fstat(self._setup.board.descriptor)
+        except OSError:
+            return True
+        return False
 
     def _settle_now(self, decided: Decided, kept: bool) -> Decided:
         """Wait for the turn that settles; what is settled in the end."""
@@ -349,4 +364,6 @@ def run_pool_process(setup: Setup, order: Order) -> int:
             os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, terminate)
-    return PoolProcess(setup, order).run()
+    code = PoolProcess(setup, order).run()
+    setup.app.close()
+    return code

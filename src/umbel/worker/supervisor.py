@@ -388,14 +388,16 @@ class Supervisor:
         logger.error("Pool process %d ended%s: %s", child.pid, what, reason)
 
     def _note_quick_death(self, child: Child, code: int) -> None:
-        """Processes that die before they are ready are started again ever more slowly."""
-        if code == 0 or child.slot.words[Word.READY]:
+        """Processes that fail by themselves, or die before they are ready, are started again ever
+        more slowly; one whose task was killed or ended it is replaced at once."""
+        failed = code in (1, ExitCode.SOFTWARE) or not child.slot.words[Word.READY]
+        if code == 0 or not failed:
             self._quick_deaths = 0
             return
         self._quick_deaths += 1
         pause = min(0.1 * 2**self._quick_deaths, SLOWEST_RESPAWN)
         self._respawn_at = time.monotonic() + pause
-        logger.error("A pool process ended before it was ready; the next starts in %.1f s.", pause)
+        logger.error("A pool process failed by itself; the next starts in %.1f s.", pause)
 
     def _keep_number(self) -> None:
         """Replace the dead; add one for burials that no free process takes in time."""
