@@ -21,6 +21,7 @@ from tests.worker.living import PYTHONPATH, Place
 from umbel import AsyncResult, Umbel, states
 from umbel.exceptions import BrokerUnavailable, EncodeError, MessageTooLarge, UnknownSetting
 from umbel.message import Message, Posting
+from umbel.silence import silent_for
 
 UNAVAILABLE = 69
 CONFIG = 78
@@ -444,3 +445,28 @@ def test_a_file_that_is_damaged_while_a_worker_runs(place: Place) -> None:
     place.app.close()
     assert waiting.get(timeout=60)
     assert place.counts("start") == {"before": 1, "delayed": 1}
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_task_that_closes_the_files_of_its_process_costs_that_process_only(
+    place: Place, first: int
+) -> None:
+    worker = place.worker("-c", "1")
+    (old,) = worker.pool(place.broker)
+    closed = place.send("tests.worker.live_app.close_files", first)
+    assert closed.get(timeout=20) == "closed"
+    after = place.send("tests.worker.live_app.close_files", 4000)
+    assert after.get(timeout=20) == "closed"
+    assert worker.pool(place.broker) != [old]
+    assert place.broker.dead() == ()
+    assert worker.stop() == 0, worker.text
+
+
+def test_a_dead_worker_is_not_said_to_be_online(place: Place) -> None:
+    worker = place.worker("-c", "1")
+    running = place.send("tests.worker.live_app.close_files", 4000)
+    running.get(timeout=20)
+    worker.kill()
+    record = place.broker.runs()[-1]
+    assert silent_for(record, record.seen_at + place.lease - 0.1) is None
+    assert silent_for(record, record.seen_at + place.lease + 0.1) is not None
