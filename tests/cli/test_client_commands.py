@@ -266,6 +266,7 @@ def test_dead_list_is_bounded_and_says_so(umbel: Run, app: Umbel) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        (["show", "n" * 300], 1, f"there is no dead letter '{'n' * 200}…';"),
         (["show", "nobody"], 1, "there is no dead letter 'nobody'"),
         (["requeue", "nobody"], 1, "`umbel why nobody` says where the task is"),
         (["delete", "nobody"], 1, "there is no dead letter 'nobody'"),
@@ -385,13 +386,57 @@ def test_a_folder_that_is_not_there(umbel: Run) -> None:
     assert "--workdir nope: can't change to that folder: No such file" in ended.sentence
 
 
-def test_a_result_store_of_its_own(umbel: Run, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("queues",),
+        ("dead", "list"),
+        ("dead", "requeue", "--all"),
+        ("why", "x"),
+        ("status",),
+        ("result", "x", "--timeout", "0"),
+        ("purge", "-f"),
+        ("prune",),
+    ],
+    ids=" ".join,
+)
+def test_a_broker_that_is_only_read_is_not_made(
+    umbel: Run, folder: Path, command: tuple[str, ...]
+) -> None:
+    before = set(folder.iterdir())
+    for options in (("-b", "sqlite:///typo.db"), ("-A", "proj")):
+        ended = umbel(*options, *command)
+        assert ended.code == 69
+        name = "typo" if "-b" in options else "tasks"
+        assert f"there is no broker file {folder}/{name}.db; check the path" in ended.sentence
+    assert {path for path in folder.iterdir() if path.name != "__pycache__"} == before
+
+
+def test_call_makes_the_broker_that_is_named(umbel: Run, folder: Path) -> None:
+    assert umbel("-b", "sqlite:///new.db", "call", "x").code == 0
+    assert (folder / "new.db").exists()
+
+
+def test_a_result_is_read_where_the_broker_is_gone(umbel: Run, folder: Path) -> None:
+    (folder / "results").mkdir()
+    with Umbel(result_backend="file://results", set_as_current=False) as client:
+        assert client.store is not None
+        meta = b'{"task_id": "id", "status": "SUCCESS", "result": 7, "traceback": null}'
+        client.store.put([Result("id", "SUCCESS", meta)])
+    options = ("-b", "sqlite:///gone.db", "--result-backend", "file://results")
+    assert umbel(*options, "result", "id").out == "7\n"
+    ended = umbel(*options, "result", "other", "--timeout", "0")
+    assert (ended.code, ended.out) == (69, "")
+    assert "there is no broker file" in ended.sentence
+
+
+def test_a_result_store_of_its_own(umbel: Run, folder: Path, app: Umbel) -> None:
     ended = umbel("-A", "proj", "--result-backend", "sqlite:///other.db", "why", "x")
     assert ended.code == 0
     assert (folder / "other.db").exists()
 
 
-def test_ctrl_c_is_no_traceback(folder: Path) -> None:
+def test_ctrl_c_is_no_traceback(folder: Path, app: Umbel) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "umbel", "-A", "proj", "result", "nobody"],
         cwd=folder,

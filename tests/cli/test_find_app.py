@@ -71,6 +71,10 @@ def test_says_what_it_found_instead(
         ("\nimport nothing_of_this_name\n", "ModuleNotFoundError: No module named"),
         ("\nx = 1 +\n", "SyntaxError: invalid syntax"),
         ("\n1 / 0\n", "ZeroDivisionError: division by zero"),
+        (
+            "\nraise type('E', (Exception,), {'__str__': lambda self: 1 / 0})\n",
+            "E: (its message can't be shown: ZeroDivisionError)",
+        ),
         ("\nraise SystemExit('bye\\nbye')\n", "SystemExit: bye bye"),
         ("\nimport json; json.loads('{')\n", "JSONDecodeError: Expecting property name"),
         ("\nfrom umbel import Umbel; Umbel(broker_ur='x')\n", "did you mean 'broker_url'"),
@@ -112,5 +116,5 @@ def test_the_traceback_is_to_be_had(folder: Path) -> None:
 
 def test_workdir_and_environment(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    ended = shell("--workdir", str(folder), "queues", cwd=elsewhere, UMBEL_APP="proj")
+    ended = shell("--workdir", str(folder), "call", "proj.boom", cwd=elsewhere, UMBEL_APP="proj")
     assert (ended.code, (folder / "tasks.db").exists()) == (0, True)

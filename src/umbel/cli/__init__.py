@@ -14,8 +14,9 @@ import click
 
 from umbel import __version__
 from umbel.cli.exits import Exit, Mistake, WrongUse, code_of
-from umbel.cli.output import one_line
+from umbel.cli.output import one_line, quoted, remark
 from umbel.cli.session import Session
+from umbel.cli.streams import lost_output, make_writable
 from umbel.exceptions import BackendError, UmbelError, UmbelWarning
 
 COMMANDS = {
@@ -133,6 +134,23 @@ def umbel(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. A user's mistake is one sentence, never a traceback."""
     warnings.showwarning = _show_warning
+    make_writable()
+    try:
+        code = _run(arguments)
+    except OSError as error:
+        lost = lost_output(error)
+        if lost is None:
+            raise
+    else:
+        lost = lost_output()
+        if lost is None:
+            return code
+    if isinstance(lost, BrokenPipeError):  # `umbel … | head` has read enough
+        return Exit.FAILED
+    return _say(f"the output can't be written: {lost.strerror}", Exit.OUTPUT)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = umbel.main(arguments, prog_name="umbel", standalone_mode=False)
     except click.Abort:
@@ -155,7 +173,7 @@ def _no_command(name: str) -> WrongUse:
         return WrongUse(f"Celery's command {name!r} {LATER[name]}")
     near = difflib.get_close_matches(name, COMMANDS, n=1)
     question = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(COMMANDS)}"
-    return WrongUse(f"there is no command {name!r}; {question}")
+    return WrongUse(f"there is no command {quoted(name)}; {question}")
 
 
 def _usage(error: click.UsageError) -> str:
@@ -173,7 +191,7 @@ def _command_path(error: click.UsageError) -> str:
 
 
 def _say(sentence: str, code: int, who: str = "umbel") -> int:
-    click.echo(f"{who}: {one_line(sentence)}", err=True)
+    remark(f"{who}: {one_line(sentence)}")
     return int(code)
 
 
@@ -187,6 +205,6 @@ def _show_warning(
 ) -> None:
     """Umbel's own warnings are for the person at the terminal: one line, no source line."""
     if issubclass(category, UmbelWarning):
-        click.echo(f"umbel: {one_line(str(message))}", err=True)
+        remark(f"umbel: {one_line(str(message))}")
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))

@@ -11,6 +11,7 @@ import click
 
 from umbel.app import Umbel
 from umbel.cli.exits import WrongUse
+from umbel.cli.output import quoted
 from umbel.cli.session import Session, pass_session
 
 EXAMPLES = """\b
@@ -90,7 +91,7 @@ def command(
     NAME needn't be known here: a worker that knows it will take the message. Where the app knows
     it, the arguments have to fit.
     """
-    app = session.app() if session.app_name else session.client()
+    app = session.sender()
     if session.app_name:
         _remark_unknown(session, app, name)
     given = {option: value for option, value in options.items() if value is not None}
@@ -112,5 +113,5 @@ def _remark_unknown(session: Session, app: Umbel, name: str) -> None:
     near = difflib.get_close_matches(name, known, n=1)
     question = f"did you mean {near[0]!r}? It" if near else "it"
     session.note(
-        f"umbel: the app has no task {name!r}; {question} waits for a worker that knows it"
+        f"umbel: the app has no task {quoted(name)}; {question} waits for a worker that knows it"
     )

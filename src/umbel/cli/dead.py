@@ -16,6 +16,7 @@ from umbel.cli.output import (
     one_line,
     print_json,
     print_table,
+    quoted,
     visible,
 )
 from umbel.cli.session import Session, pass_session
@@ -76,7 +77,9 @@ def list_(session: Session, /, queue: str | None, limit: int | None, as_json: bo
             total = count(left_out + most, "dead letter")
             session.note(f"umbel: these are the newest {most} of {total}; see --limit")
     else:
-        session.note("umbel: there are no dead letters" + (f" of queue {queue!r}" if queue else ""))
+        session.note(
+            "umbel: there are no dead letters" + (f" of queue {quoted(queue)}" if queue else "")
+        )
 
 
 @command.command("show", epilog=EXAMPLES)
@@ -154,8 +157,8 @@ def _chosen(
 
 def _none(task_id: str) -> Mistake:
     return Mistake(
-        f"there is no dead letter {task_id!r}; `umbel dead list` shows those that are, "
-        f"`umbel why {task_id}` says where the task is"
+        f"there is no dead letter {quoted(task_id)}; `umbel dead list` shows those that are, "
+        f"`umbel why {task_id:.200}` says where the task is"
     )
 
 

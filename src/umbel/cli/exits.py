@@ -26,6 +26,8 @@ class Exit(IntEnum):
     """A folder that was named isn't there, or holds nothing to work on."""
     UNAVAILABLE = 69
     """The broker, the result store or every worker is out of reach."""
+    OUTPUT = 74
+    """Standard output can't take what was printed: its disk is full, say."""
     NOT_YET = 75
     """The result isn't there yet; the same command may succeed later."""
     CONFIG = 78

@@ -22,6 +22,7 @@ from types import ModuleType
 
 from umbel.app import Umbel
 from umbel.cli.exits import Mistake
+from umbel.cli.output import message_of, quoted
 
 _NAMES = ("app", "celery")
 _LIBRARIES = (
@@ -131,13 +132,13 @@ def _apps_there(module: ModuleType) -> str:
 
 def _no_module(name: str) -> Mistake:
     return Mistake(
-        f"there is no module {name!r} in {os.getcwd()} or among the installed packages; "
+        f"there is no module {quoted(name)} in {os.getcwd()} or among the installed packages; "
         "-A names a module as import does, --workdir sets the folder"
     )
 
 
 def _one_line(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    text = error.msg if isinstance(error, SyntaxError) else message_of(error)
     return " ".join(text.split()) or "no message"
 
 

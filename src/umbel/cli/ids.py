@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from umbel.cli.exits import WrongUse
+from umbel.cli.output import quoted
 
 
 def id_of_task(value: str) -> str:
@@ -17,5 +18,5 @@ def id_of_dead(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise WrongUse(f"the id {value!r} isn't UTF-8, so no task can have it") from None
+        raise WrongUse(f"the id {quoted(value)} isn't UTF-8, so no task can have it") from None
     return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import json
 import re
 import sys
@@ -17,6 +19,8 @@ if TYPE_CHECKING:  # rich takes 50 ms, which --help and --json don't pay
     from rich.console import Console
 
 _WIDE = 10_000
+_NAME = 200
+"""Characters of a name or an id in a sentence."""
 # Unicode's categories Cc, which terminals take for orders, and Cs, which can't be written.
 _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_IN_JSON: Final = re.compile("[\x7f-\x9f\ud800-\udfff]")
@@ -41,6 +45,25 @@ def visible(text: str, *, lines: bool = False) -> str:
 def one_line(text: str) -> str:
     """A sentence, which may hold a stranger's words, without breaks and control characters."""
     return visible(" ".join(text.split()))
+
+
+def quoted(text: str) -> str:
+    """`text` between quotes for a sentence, cut where it is longer than any name needs to be."""
+    return repr(text if len(text) <= _NAME else f"{text[:_NAME]}…")
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says; a stranger's may raise another one when it is asked."""
+    try:
+        return str(error)
+    except Exception as second:
+        return f"(its message can't be shown: {type(second).__name__})"
+
+
+def remark(line: str) -> None:
+    """A line on standard error. Where that can't be written to, nobody is there to be told."""
+    with contextlib.suppress(OSError):
+        click.echo(line, err=True)
 
 
 def print_exactly(text: str) -> None:
@@ -81,7 +104,9 @@ def print_table(
 
 def print_json(value: object) -> None:
     """`value` as JSON on lines of its own; what JSON doesn't know, as text."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    # Where the encoding lacks letters, JSON has its own way to write them.
+    unicode = codecs.lookup(sys.stdout.encoding or "ascii").name.startswith("utf")
+    text = json.dumps(value, indent=2, ensure_ascii=not unicode, default=str)
     # The rest of the control characters than those that JSON itself doesn't allow.
     click.echo(_NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 

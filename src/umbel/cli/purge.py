@@ -6,7 +6,7 @@ import click
 
 from umbel.cli.exits import Mistake
 from umbel.cli.names import names_option
-from umbel.cli.output import confirm, count, visible
+from umbel.cli.output import confirm, count, quoted, visible
 from umbel.cli.session import Session, pass_session
 
 EXAMPLES = """\b
@@ -33,7 +33,7 @@ def command(
     for name in queues + exclude_queues:
         if name not in held:
             known = ", ".join(map(repr, held)) or "none"
-            raise Mistake(f"there is no queue {name!r} at this broker; it has: {known}")
+            raise Mistake(f"there is no queue {quoted(name)} at this broker; it has: {known}")
     chosen = [name for name in queues or held if name not in exclude_queues]
     waiting = sum(held[name] for name in chosen)
     if not waiting:

@@ -6,7 +6,7 @@ import click
 
 from umbel.cli.exits import Exit, Mistake
 from umbel.cli.ids import id_of_task
-from umbel.cli.output import print_exactly, print_json
+from umbel.cli.output import message_of, print_exactly, print_json, quoted
 from umbel.cli.seconds import seconds
 from umbel.cli.session import Session, pass_session
 from umbel.exceptions import TimeoutError
@@ -43,11 +43,13 @@ def command(
     as_json: bool,
 ) -> None:
     """Wait for the task ID to end, and print the value that it returned."""
-    app = session.client()
+    # Results that are kept elsewhere can be read where the broker's file is gone.
+    app = session.sender() if session.app().conf.result_backend else session.client()
     if task is not None and task not in app.tasks:
-        raise Mistake(f"the app has no task {task!r}; -t can be left out")
+        raise Mistake(f"the app has no task {quoted(task)}; -t can be left out")
     result = app.AsyncResult(task_id) if task is None else app.tasks[task].AsyncResult(task_id)
     if not result.ready():
+        session.client()
         if timeout != 0:
             session.note(f"umbel: not ready: {app.why(task_id)}; waiting")
         try:
@@ -61,4 +63,4 @@ def command(
         print_json(value) if as_json else print_exactly(str(value))
     else:
         error = result.result
-        raise Mistake(f"{result.state}: {type(error).__name__}: {error}")
+        raise Mistake(f"{result.state}: {type(error).__name__}: {message_of(error)}")

@@ -12,8 +12,9 @@ import click
 from umbel.app import Umbel
 from umbel.cli.exits import Exit, Mistake, WrongUse
 from umbel.cli.find_app import find_app
-from umbel.cli.output import visible
-from umbel.connect import DEFAULT_URL
+from umbel.cli.output import remark, visible
+from umbel.connect import DEFAULT_URL, make_broker
+from umbel.ports import BrokerOptions
 
 
 @dataclass(slots=True)
@@ -45,7 +46,21 @@ class Session:
         return self._app
 
     def client(self) -> Umbel:
-        """`app`, for commands that only make sense where a broker is already."""
+        """`app`, for commands that only make sense where a broker is already: they make none."""
+        app = self.sender()
+        app.configure()
+        driver = make_broker(app.connections.broker_url, BrokerOptions(), app.clock)
+        kind, _, path = driver.location.partition(":")
+        if kind == "sqlite" and os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
+            raise Mistake(
+                f"there is no broker file {path}; check the path. The first task that is sent "
+                "there makes it, or the first worker",
+                Exit.UNAVAILABLE,
+            )
+        return app
+
+    def sender(self) -> Umbel:
+        """`app`, for sending a task, which makes the file of a broker that is named."""
         app = self.app()
         default = Path(DEFAULT_URL.removeprefix("sqlite:///"))
         if self.app_name is None and app.conf.broker_url is None and not default.exists():
@@ -75,7 +90,7 @@ class Session:
     def note(self, text: str) -> None:
         """A remark to the person at the terminal; scripts that read the output never see it."""
         if not self.quiet:
-            click.echo(visible(text, lines=True), err=True)
+            remark(visible(text, lines=True))
 
 
 pass_session = click.make_pass_decorator(Session)
