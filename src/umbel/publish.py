@@ -122,9 +122,7 @@ class Publisher:
         body = b""
         if not before_task_publish.receivers:
             body = (
-                dumps_call(*sent, embed)
-                if form is None
-                else form.body(*sent, embed, plan.max_size)
+                dumps_call(*sent, embed) if form is None else form.body(*sent, embed, plan.max_size)
             )
         root_id, parent_id = None, None
         if options or current_request.get() is not None:

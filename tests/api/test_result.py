@@ -210,7 +210,7 @@ def test_supervisors_are_told_only_of_what_may_have_to_be_ended(app: Umbel) -> N
 
 @pytest.mark.parametrize("wrong", ["SIGNONE", "alarm", 4711, ""])
 def test_a_signal_that_there_is_not_is_said_to_the_caller(app: Umbel, wrong: Any) -> None:
-    with pytest.raises(ValueError, match="there is no signal .* here; there are SIG"):
+    with pytest.raises(ValueError, match=r"there is no signal .* here; there are SIG"):
         app.send_task("t").revoke(terminate=True, signal=wrong)
 
 

@@ -242,7 +242,11 @@ def test_underscored_names_are_ordinary_attribute_errors() -> None:
 def test_update_is_all_or_nothing() -> None:
     conf = Settings()
     conf.task_acks_late = True
-    for wrong in ({"task_ack_late": 1}, {"task_time_limit": "long"}, {"broker_read_url": "redis://x"}):
+    for wrong in (
+        {"task_ack_late": 1},
+        {"task_time_limit": "long"},
+        {"broker_read_url": "redis://x"},
+    ):
         with pytest.raises(ImproperlyConfigured):
             conf.update({"task_default_queue": "q", "beat_schedule": {}}, imports=["m"], **wrong)
         assert conf.non_defaults() == {"task_acks_late": True}

@@ -39,7 +39,9 @@ class Worker:
     def __init__(
         self, broker: str, *options: str, app: str = "tasks_app", env: dict[str, str] | None = None
     ) -> None:
-        self.log = Path(broker.removeprefix("sqlite:///")).with_suffix(f".{time.monotonic_ns()}.log")
+        self.log = Path(broker.removeprefix("sqlite:///")).with_suffix(
+            f".{time.monotonic_ns()}.log"
+        )
         self._out = self.log.open("wb")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "umbel", "-A", app, "worker", "-l", "INFO", *options],
@@ -62,6 +64,7 @@ class Worker:
 
     def run(self, broker: BrokerDriver) -> str:
         """The run id, once the worker is enlisted."""
+
         def find() -> str:
             for record in broker.runs():
                 if json.loads(record.info).get("pid") == self.pid:
@@ -76,8 +79,9 @@ class Worker:
         info = next(json.loads(r.info) for r in broker.runs() if r.run == run)
         with board(Path(info["board"])) as scoreboard:
             until(
-                lambda: sum(slot.words[Word.READY] for slot in scoreboard.slots)
-                >= info["concurrency"],
+                lambda: (
+                    sum(slot.words[Word.READY] for slot in scoreboard.slots) >= info["concurrency"]
+                ),
                 what="the pool is ready",
             )
             return [slot.pid for slot in scoreboard.slots if slot.words[Word.READY]]
