@@ -186,8 +186,8 @@ def test_a_worker_frozen_while_idle_is_handed_nothing(place: Place) -> None:
     tree, slowest = place.pids(frozen.pid), 0.0
     for turn in range(6):
         # It was woken for the tasks of the last turn; it has to be idle again.
-        until(lambda: _rests(frozen.pool(place.broker)), what="the worker is idle")
-        place.freeze(tree)
+        pool = frozen.pool(place.broker)
+        until(lambda: _freezes_idle(place, pool, tree), what="the worker is frozen while idle")
         sent_at = time.monotonic()
         tags = [f"{turn}-{n}" for n in range(10)]
         results = [place.send("quick", tag) for tag in tags]
@@ -198,6 +198,22 @@ def test_a_worker_frozen_while_idle_is_handed_nothing(place: Place) -> None:
     print(f"slowest of 6 x 10 tasks beside a frozen worker: {slowest * 1000:.0f} ms")
     # Far below the lease of 30 s for which a message handed to the frozen one would be stuck.
     assert slowest < 5
+
+
+def _freezes_idle(place: Place, pool: list[int], tree: list[int]) -> bool:
+    """Freeze a worker that rests. One whose supervisor was just writing a heartbeat, and so holds
+    the file's lock for as long as it is frozen, was not idle: it goes on, and False."""
+    if not _rests(pool):
+        return False
+    place.freeze(tree)
+    with closing(sqlite3.connect(place.file, timeout=0.5, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            place.thaw(tree)
+            return False
+    return True
 
 
 def _rests(pids: list[int]) -> bool:
