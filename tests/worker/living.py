@@ -36,6 +36,11 @@ class Note:
     at: float
 
 
+def _stands_still(pid: int) -> bool:
+    stats = [path.read_bytes() for path in Path(f"/proc/{pid}").glob("task/*/stat")]
+    return all(stat.rpartition(b")")[2].split()[0] in (b"T", b"t", b"Z") for stat in stats)
+
+
 class Place:
     """Everything of one test. `lease` is in seconds and holds for its workers and its client."""
 
@@ -128,8 +133,11 @@ class Place:
         return sorted(family)
 
     def freeze(self, pids: Iterable[int]) -> None:
-        for pid in pids:
+        """Stop processes; every thread of theirs stands still when this returns."""
+        stopping = list(pids)
+        for pid in stopping:
             os.kill(pid, signal.SIGSTOP)
+        until(lambda: all(map(_stands_still, stopping)), what="all threads stand still")
 
     def thaw(self, pids: Iterable[int]) -> None:
         for pid in pids:

@@ -186,8 +186,10 @@ def test_a_worker_frozen_while_idle_is_handed_nothing(place: Place) -> None:
     tree, slowest = place.pids(frozen.pid), 0.0
     for turn in range(6):
         # It was woken for the tasks of the last turn; it has to be idle again.
-        pool = frozen.pool(place.broker)
-        until(lambda: _freezes_idle(place, pool, tree), what="the worker is frozen while idle")
+        until(
+            lambda: _freezes_idle(place, frozen.pool(place.broker), tree),
+            what="the worker is frozen while idle",
+        )
         sent_at = time.monotonic()
         tags = [f"{turn}-{n}" for n in range(10)]
         results = [place.send("quick", tag) for tag in tags]
