@@ -20,7 +20,7 @@ from typing import Final
 
 from umbel import signals
 from umbel.app import Umbel
-from umbel.connect import BrokerDriver, make_broker
+from umbel.connect import BrokerDriver, lives_in_one_process, make_broker
 from umbel.exceptions import ImproperlyConfigured
 from umbel.ports import BrokerOptions
 from umbel.worker.executor import pack_options
@@ -145,7 +145,7 @@ def _check(worker: Worker) -> None:
             "sqlite:///tasks.db"
         )
     store_url = app.connections.store_url or ""
-    if store_url.startswith(("memory://", "cache+memory://")):
+    if lives_in_one_process(store_url):
         raise ImproperlyConfigured(
             f"the result store {store_url} lives inside one process, so nobody would see what a "
             "worker keeps there; leave result_backend unset, or name one that processes share"

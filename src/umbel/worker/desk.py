@@ -47,8 +47,6 @@ class Desk:
         """Moving average of the time an execution takes, in seconds (main)."""
         self.retiring = False
         """This process has run its share of tasks (main)."""
-        self.closed = False
-        """The I/O thread has ended (I/O)."""
         self.awaited = 0
         """The lease whose settlement the main thread waits for (main)."""
         self.kept = False
@@ -133,5 +131,4 @@ class Desk:
             self.floor = min(list(self.unsettled), default=self.slot.words[Word.HIGH] + 1)
 
     def close(self) -> None:
-        self.closed = True
         self._batches.put(None)
