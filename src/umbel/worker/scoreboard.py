@@ -77,8 +77,6 @@ class Word(IntEnum):
     """Of the running task, in nanoseconds of boot time; 0 is no limit."""
     TERMINATE = 12
     """The lease that is to be ended by a signal."""
-    DONE = 13
-    """How many executions have ended."""
     TEXT = 14
     """Length of the running task's texts."""
     FETCHING = 15
@@ -139,7 +137,6 @@ class Slot:
     def end(self, lease: int) -> None:
         """Say that `lease` has ended: only after `decide`, or once it is settled."""
         self.words[Word.LANE] = lease << 1 | 1
-        self.words[Word.DONE] += 1
 
     def decide(self, lease: int, outcome: bytes) -> bool:
         """Keep a decided outcome; False where it is too large for its place in the ring."""
