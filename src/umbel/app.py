@@ -23,6 +23,7 @@ from typing import (
 )
 
 from umbel.annotations import annotate
+from umbel.arguments import checked_id, named_arguments, positional_arguments
 from umbel.canvas import Signature, check_links, signature
 from umbel.clock import SYSTEM, Clock
 from umbel.configure import Defaults, Source, evaluated, named_by
@@ -62,7 +63,7 @@ from umbel.shared import SHARED, Shared
 from umbel.signals import Signal
 from umbel.states import READY_STATES, REVOKED
 from umbel.stored import encode_meta
-from umbel.task import Task, checked_id, named_arguments, positional_arguments
+from umbel.task import Task
 from umbel.taskclass import class_name
 
 if TYPE_CHECKING:

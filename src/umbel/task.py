@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import (
@@ -12,7 +11,6 @@ from typing import (
     Any,
     Final,
     Generic,
-    NoReturn,
     ParamSpec,
     TypeVar,
     Unpack,
@@ -20,14 +18,18 @@ from typing import (
     overload,
 )
 
+from umbel.arguments import (
+    argument_check,
+    checked_id,
+    named_arguments,
+    positional_arguments,
+)
 from umbel.canvas import Signature, check_links
-from umbel.exceptions import MaxRetriesExceededError, Retry
+from umbel.exceptions import Retry
 from umbel.message import Posting, Result
-from umbel.nexttry import next_posting
 from umbel.options import (
     HANDLERS,
     NOTHING,
-    RETRY_NAMES,
     SEND_NAMES,
     TASK_NAMES,
     CallKeywords,
@@ -39,16 +41,13 @@ from umbel.options import (
     check_call_names,
     check_task_names,
 )
-from umbel.protocol import first_run_at
-from umbel.publish import Args, add_children, due, new_id
+from umbel.publish import Args, add_children, new_id
 from umbel.request import Context, request_of, running
 from umbel.result import AsyncResult
-from umbel.retry import Backoff, retries_left
-from umbel.saferepr import safe_repr
-from umbel.serialization import JSON
+from umbel.retrying import make_retry, next_try
 from umbel.stored import encode_meta
 from umbel.taskclass import class_options, wrap_options
-from umbel.typed import Typed, signature_of, typed_parameters
+from umbel.typed import Typed, typed_parameters
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -154,7 +153,8 @@ class Task(Generic[P, R_co]):
         self._declared = dict(declared)
         self._options: tuple[int, TaskOptions] | None = None
         self._plan: tuple[int, Plan] | None = None
-        self._check = _argument_check(self.run, name)
+        self.check_call = argument_check(self.run, name)
+        """Raises `TypeError` for arguments that don't fit; does nothing else."""
         of_class = getattr(original, "__self__", None) is self
         functools.update_wrapper(self, type(self) if of_class else original, updated=())
         self.__wrapped__ = original
@@ -345,37 +345,15 @@ class Task(Generic[P, R_co]):
         or `MaxRetriesExceededError`.
         Outside a worker: raises `exc`, else the exception that is being handled, else `Retry`.
         """
-        request = self.request
-        current = sys.exc_info()[1]
-        if request.called_directly:
-            _raise(
-                exc or current or Retry("The task was called directly, not by a worker"), current
-            )
-        check_call_names(options, f"retry of task {self.name!r}", RETRY_NAMES)
-        call = {**options, "countdown": countdown, "eta": eta}
-        cause = exc or current or Retry()
-        backoff = None
-        if countdown is None and eta is None:
-            backoff = self.options.auto.named_backoff(cause)
-        allowed = self.max_retries if max_retries is None else max_retries
-        timed = self._timed(request, cause, call, allowed, backoff)
-        if timed is None:
-            final = self.options.auto.is_final(cause)
-            _raise(exc or (cause if final else self._exhausted(request, allowed)), current)
-        countdown = timed["countdown"]
-        retry = Retry(exc=exc, when=countdown if countdown is not None else _instant_of(eta))
-        if request.is_eager:
-            retry.is_eager = True
-            if args is not None or kwargs is not None:
-                retry.sig = self._next_arguments(request, args, kwargs)
-            if throw:
-                raise retry
-            return retry
-        retry.posting = self._next_posting(request, args, kwargs, timed)
-        request.follow_ups.append(retry.posting)
-        if throw:
-            raise retry
-        return retry
+        return make_retry(
+            self,
+            args,
+            kwargs,
+            exc,
+            throw,
+            max_retries,
+            {**options, "countdown": countdown, "eta": eta},
+        )
 
     def update_state(
         self,
@@ -409,15 +387,7 @@ class Task(Generic[P, R_co]):
         The one place where a task is retried without asking; the executor calls it, within
         `running`, with what the function raised. Raises what `retry` raises for a bad message.
         """
-        auto = self.options.auto
-        if not auto.wants(exc):
-            return None
-        allowed = auto.max_retries(self.max_retries)
-        timed = self._timed(self.request, exc, auto.retry_kwargs, allowed, auto.backoff(exc))
-        if timed is None:
-            return None
-        retry: Callable[..., Retry] = self.retry
-        return retry(**{**timed, "exc": exc, "throw": False})
+        return next_try(self, exc)
 
     def __getattr__(self, name: str) -> Any:
         if name in _OPTION_NAMES and "app" in self.__dict__:
@@ -471,7 +441,7 @@ class Task(Generic[P, R_co]):
         from umbel.eager import apply, as_sent  # needs this module
 
         if plan.typing:
-            self._check(*args, **kwargs)
+            self.check_call(*args, **kwargs)
         args, kwargs = as_sent(self.app, plan, args, kwargs)
         return apply(self, args, kwargs, task_id, call, sent=True)
 
@@ -483,189 +453,12 @@ class Task(Generic[P, R_co]):
         task_id: str,
     ) -> tuple[Posting, AsyncResult[Any]]:
         if plan.typing:
-            self._check(*args, **kwargs)
+            self.check_call(*args, **kwargs)
         posting = self.app.publisher.build(plan, args, kwargs, task_id)
         ignored = plan.ignore_result is True
         return posting, AsyncResult(task_id, self.app, task_name=self.name, ignored=ignored)
-
-    def _timed(
-        self,
-        request: Context,
-        cause: BaseException,
-        call: Mapping[str, Any],
-        max_retries: int | None,
-        backoff: Backoff | None,
-    ) -> dict[str, Any] | None:
-        """`call` with the time of the next try; None where there must be no next try.
-
-        A `backoff` replaces the time in `call`; else the task's `default_retry_delay` fills it in.
-        """
-        auto = self.options.auto
-        if auto.is_final(cause) or not retries_left(request.retries, max_retries):
-            return None
-        now = self.app.clock.wall()
-        timed = dict(call)
-        if backoff is not None:
-            import random  # takes 5 ms, which not every caller needs to pay
-
-            timed["countdown"] = auto.delay(backoff, cause, request.retries, random, now)
-        elif timed.get("countdown") is None and timed.get("eta") is None:
-            timed["countdown"] = self.default_retry_delay
-        at = due(timed.get("countdown"), timed.get("eta"), now, self.app.zone)
-        return timed if at is None or auto.in_time(at.at, first_run_at(request, now)) else None
-
-    def _exhausted(self, request: Context, max_retries: int | None) -> MaxRetriesExceededError:
-        used_up = f"{request.retries} retries"
-        if retries_left(request.retries, max_retries):
-            used_up = f"time (retry_max_elapsed={self.options.auto.retry_max_elapsed})"
-        return MaxRetriesExceededError(
-            f"{self.name}[{request.id}] has used up its {used_up}; "
-            f"args: {safe_repr(request.args)} kwargs: {safe_repr(request.kwargs)}",
-            task_args=request.args or (),
-            task_kwargs=request.kwargs or {},
-        )
-
-    def _next_posting(
-        self,
-        request: Context,
-        args: Sequence[Any] | None,
-        kwargs: Mapping[str, Any] | None,
-        call: Mapping[str, Any],
-    ) -> Posting:
-        new_call: tuple[Args, Mapping[str, Any]] | None = None
-        if args is not None or kwargs is not None:
-            new_call = self._next_arguments(request, args, kwargs)
-        app = self.app
-        form = None
-        if new_call is not None:
-            plan = self.plan(call)
-            form = app.publisher.call_format(plan.serializer, plan.compression)
-            if plan.typed is not None:
-                keeps = (form.serializer if form else JSON).keeps
-                new_call = plan.typed.lower(*new_call, keeps)
-        now = app.clock.wall()
-        limited = self.options.auto.retry_max_elapsed is not None
-        return next_posting(
-            request,
-            call,
-            new_call,
-            app.address(self.name, call),
-            now=now,
-            zone=app.zone,
-            max_size=app.conf.task_max_message_size,
-            repr_levels=app.conf.task_repr_maxlevels,
-            eta_in_broker=app.conf.task_eta_in_broker,
-            form=form,
-            first_run_at=first_run_at(request, now) if limited else None,
-        )
-
-    def _next_arguments(
-        self,
-        request: Context,
-        args: Sequence[Any] | None,
-        kwargs: Mapping[str, Any] | None,
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The given arguments, with those of the present run that they don't replace.
-
-        For ``f(a, b)`` that runs as ``f(1, b=2)``, ``retry(args=(3, 4))`` is ``f(3, 4)`` and
-        for one that runs as ``f(1, 2)``, ``retry(kwargs={"a": 3})`` is ``f(a=3, b=2)``.
-        """
-        old_args, old_kwargs = tuple(request.args or ()), dict(request.kwargs or {})
-        names = self._positional_names()
-        if kwargs is None:
-            given = positional_arguments(args, self.name)
-            taken = names[: len(given)]
-            kept = {name: value for name, value in old_kwargs.items() if name not in taken}
-            new_args, new_kwargs = tuple(given), kept
-        elif args is None:
-            named = dict(named_arguments(kwargs, self.name))
-            first = next((i for i, name in enumerate(names) if name in named), len(old_args))
-            rest = zip(names[first:], old_args[first:], strict=False)
-            new_args, new_kwargs = old_args[:first], {**dict(rest), **named}
-        else:
-            new_args, new_kwargs = tuple(args), dict(kwargs)
-        if self.options.typing:
-            self._check(*new_args, **new_kwargs)
-        return new_args, new_kwargs
-
-    def _positional_names(self) -> tuple[str, ...]:
-        try:
-            parameters = signature_of(self.run).parameters.values()
-        except (TypeError, ValueError):
-            return ()
-        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return tuple(each.name for each in parameters if each.kind in kinds)
 
     # Last, since a class's own names hide the module's below them.
     def AsyncResult(self, task_id: str) -> AsyncResult[Any]:
         """The result of the message of this id."""
         return AsyncResult(task_id, self.app, task_name=self.name)
-
-
-def checked_id(task_id: object) -> str:
-    """`task_id`, if it can be one. Raises `TypeError`."""
-    if isinstance(task_id, str) and task_id and (task_id.isascii() or _is_unicode(task_id)):
-        return task_id
-    raise TypeError(
-        f"task_id is {task_id!r:.80}; expected a text that isn't empty, in Unicode: str(value)"
-    )
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether there is no half of a surrogate pair in it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def positional_arguments(args: object, name: str) -> Args:
-    """`args` as given to a call, () for None. Raises `TypeError`."""
-    if args is None:
-        return ()
-    if isinstance(args, (tuple, list)):
-        return args
-    raise TypeError(
-        f"args of task {name!r} is {args!r:.80}; expected a tuple or list, such as (name,)"
-    )
-
-
-def named_arguments(kwargs: object, name: str) -> Mapping[str, Any]:
-    """`kwargs` as given to a call, {} for None. Raises `TypeError`."""
-    if kwargs is None:
-        return {}
-    if isinstance(kwargs, dict):
-        return kwargs
-    raise TypeError(f"kwargs of task {name!r} is {kwargs!r:.80}; expected a dict")
-
-
-def _instant_of(eta: datetime | str | None) -> datetime | None:
-    return datetime.fromisoformat(eta) if isinstance(eta, str) else eta
-
-
-def _raise(error: BaseException, cause: BaseException | None) -> NoReturn:
-    if cause is None or cause is error:
-        raise error
-    raise error from cause
-
-
-def _argument_check(fun: Callable[..., object], name: str) -> Callable[..., object]:
-    """A function that does nothing, with the parameters of `fun`: calling it checks arguments.
-
-    The interpreter's own check takes 0.1 µs; `inspect.Signature.bind` takes 5.
-    """
-    try:
-        signature = signature_of(fun)
-    except (TypeError, ValueError):
-        return no_handler  # written in C without a signature: the worker finds out
-    plain = [
-        each.replace(
-            annotation=each.empty, default=each.empty if each.default is each.empty else None
-        )
-        for each in signature.parameters.values()
-    ]
-    text = str(inspect.Signature(plain))[1:-1]
-    check: Callable[..., object] = eval(f"lambda {text}: None")
-    check.__name__ = check.__qualname__ = name
-    return check
