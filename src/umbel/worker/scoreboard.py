@@ -6,14 +6,16 @@ later run on the same host, reads it. Because the file outlives a SIGKILL, what 
 
 ::
 
-    header    4 KiB   magic, run id, the boot time at which the last good heartbeat was sent, and
-                      the location of the broker that knows the run
-    slot 0    132 KiB words (8 bytes each), the running task's texts, a ring of decided outcomes
+    header    4 KiB  magic, run id, the boot time at which the last good heartbeat was sent, how
+                     many lanes a slot has, and the location of the broker that knows the run
+    slot 0    words (8 bytes each); the lanes: a word, times and texts of each; places (2 KiB
+              each) for decided outcomes
     slot 1    …
 
-The lane word is ``lease * 2 | ended``. Leases are handed out, marked and started in order, so a
-lease above the word's never began, the word's own is running or has ended, any lower has ended.
-A decided outcome is written to the ring before the word says ended.
+A lane runs one task at a time; a process has one, or as many as its pool runs tasks at once. A
+lane's word is ``lease * 2 | ended``. Leases are handed out, marked and started in order, so a lease
+above the highest word never began, a lane's own is running or has ended, any other below has ended.
+A decided outcome is written to a place before the word says ended.
 
 The file's lock belongs to one open file description, which the whole process tree of the run
 shares: it is free only once every process of the run is gone.
@@ -24,6 +26,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,20 +37,21 @@ from typing import Final
 
 from umbel.exceptions import ImproperlyConfigured
 
-MAGIC: Final = b"UMBEL01\n"
+MAGIC: Final = b"UMBEL02\n"
 HEADER_BYTES: Final = 4096
-TEXT_OFFSET: Final = 256
-TEXT_BYTES: Final = 4096 - TEXT_OFFSET
-RING_OFFSET: Final = 4096
-RING_SIZE: Final = 64
-ENTRY_BYTES: Final = 2048
+WORDS_BYTES: Final = 256
+LANE_WORDS: Final = 6
+"""Of each lane: its word, three times, the length of its texts, the lease that is to be ended."""
+PLACE_BYTES: Final = 2048
 """A retry, which carries its next message, takes 1.2 KiB and more."""
-OUTCOME_BYTES: Final = ENTRY_BYTES - 16
-SLOT_BYTES: Final = RING_OFFSET + RING_SIZE * ENTRY_BYTES
+SPARE_PLACES: Final = 63
+"""Outcomes that may wait for their settlement while every lane runs the next task."""
+OUTCOME_BYTES: Final = PLACE_BYTES - 16
 NANOSECONDS: Final = 1_000_000_000
 
 _RUN_ID: Final = slice(8, 72)
 _BEAT_WORD: Final = 16
+_LANES_WORD: Final = 17
 _LOCATION: Final = slice(256, HEADER_BYTES)
 _PATTERN: Final = "umbel-*.board"
 
@@ -58,8 +62,6 @@ class Word(IntEnum):
     OWNER = 0
     """n of the owner ``<run>#<n>``; 0 where the slot is free."""
     PID = 1
-    LANE = 2
-    """``lease * 2 | ended`` of the newest lease that was started."""
     SKIP_FROM = 3
     SKIP_TO = 4
     """Leases above SKIP_FROM up to SKIP_TO have been given back and must not start."""
@@ -71,14 +73,8 @@ class Word(IntEnum):
     """1 once the process fetches."""
     STOP = 8
     """1: finish what runs, give back the rest, and end."""
-    STARTED_AT = 9
-    SOFT_AT = 10
-    HARD_AT = 11
-    """Of the running task, in nanoseconds of boot time; 0 is no limit."""
-    TERMINATE = 12
-    """The lease that is to be ended by a signal."""
-    TEXT = 14
-    """Length of the running task's texts."""
+    HANDED_AT = 9
+    """When leases were last handed out, in nanoseconds of boot time."""
     FETCHING = 15
     """1 while a turn is under way that may bring more leases."""
     HEARD = 16
@@ -86,9 +82,40 @@ class Word(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """What a slot says of the task that runs: times in seconds of boot time."""
+class Geometry:
+    """Where things lie in a slot whose process runs `lanes` tasks at once."""
 
+    lanes: int
+
+    @property
+    def places(self) -> int:
+        """How many outcomes there is room for."""
+        return self.lanes + SPARE_PLACES
+
+    @property
+    def text_bytes(self) -> int:
+        """For the texts of one lane."""
+        return 3072 if self.lanes == 1 else 512
+
+    @property
+    def texts_at(self) -> int:
+        return WORDS_BYTES + LANE_WORDS * 8 * self.lanes
+
+    @property
+    def places_at(self) -> int:
+        end = self.texts_at + self.lanes * self.text_bytes
+        return -(-end // 4096) * 4096
+
+    @property
+    def slot_bytes(self) -> int:
+        return -(-(self.places_at + self.places * PLACE_BYTES) // 4096) * 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a slot says of a task that runs: times in seconds of boot time."""
+
+    lane: int
     lease: int
     task_id: str
     task: str
@@ -100,17 +127,47 @@ class Running:
 
 
 class Slot:
-    """One pool process's part of the board."""
+    """One pool process's part of the board.
 
-    def __init__(self, memory: memoryview) -> None:
+    Of each lane, by index: `lane_words`; `started_at`, `soft_at` and `hard_at` of what runs, in
+    nanoseconds of boot time, 0 is no limit; `terminate`, the lease that is to be ended.
+    """
+
+    def __init__(self, memory: memoryview, geometry: Geometry) -> None:
         self._bytes = memory
-        self.words = memory[:TEXT_OFFSET].cast("Q")
+        self._geometry = geometry
+        self._text_bytes = geometry.text_bytes
+        self._texts_at = geometry.texts_at
+        self._places_at = geometry.places_at
+        self.words = memory[:WORDS_BYTES].cast("Q")
+        table = memory[WORDS_BYTES : geometry.texts_at].cast("Q")
+        (
+            self.lane_words,
+            self.started_at,
+            self.soft_at,
+            self.hard_at,
+            self._text_sizes,
+            self.terminate,
+        ) = self._columns = [
+            table[index * geometry.lanes : (index + 1) * geometry.lanes]
+            for index in range(LANE_WORDS)
+        ]
+        table.release()
 
     def clear(self) -> None:
         """Make the slot free and empty."""
-        self._bytes[:TEXT_OFFSET] = bytes(TEXT_OFFSET)
-        for index in range(RING_SIZE):
-            pack_into("<Q", self._bytes, RING_OFFSET + index * ENTRY_BYTES, 0)
+        self._bytes[: self._texts_at] = bytes(self._texts_at)
+        for place in self.places:
+            pack_into("<Q", self._bytes, self._places_at + place * PLACE_BYTES, 0)
+
+    @property
+    def places(self) -> range:
+        """Where decided outcomes can be kept."""
+        return range(self._geometry.places)
+
+    @property
+    def lanes(self) -> range:
+        return range(self._geometry.lanes)
 
     @property
     def number(self) -> int:
@@ -121,75 +178,97 @@ class Slot:
         return self.words[Word.PID]
 
     def start(
-        self, lease: int, texts: tuple[str, ...], now: float, soft: float | None, hard: float | None
+        self,
+        lane: int,
+        lease: int,
+        texts: tuple[str, ...],
+        now: float,
+        soft: float | None,
+        hard: float | None,
     ) -> None:
         """Say that `lease` starts: the word is written last, so a reader sees all or nothing."""
-        words = self.words
-        text = "\0".join(texts).encode("utf-8", "replace")[:TEXT_BYTES]
-        self._bytes[TEXT_OFFSET : TEXT_OFFSET + len(text)] = text
-        words[Word.TEXT] = len(text)
+        text = "\0".join(texts).encode("utf-8", "replace")[: self._text_bytes]
+        at = self._texts_at + lane * self._text_bytes
+        self._bytes[at : at + len(text)] = text
+        self._text_sizes[lane] = len(text)
         started = int(now * NANOSECONDS)
-        words[Word.STARTED_AT] = started
-        words[Word.SOFT_AT] = started + int(soft * NANOSECONDS) if soft else 0
-        words[Word.HARD_AT] = started + int(hard * NANOSECONDS) if hard else 0
-        words[Word.LANE] = lease << 1
+        self.started_at[lane] = started
+        self.soft_at[lane] = started + int(soft * NANOSECONDS) if soft else 0
+        self.hard_at[lane] = started + int(hard * NANOSECONDS) if hard else 0
+        self.lane_words[lane] = lease << 1
 
-    def end(self, lease: int) -> None:
+    def end(self, lane: int, lease: int) -> None:
         """Say that `lease` has ended: only after `decide`, or once it is settled."""
-        self.words[Word.LANE] = lease << 1 | 1
+        self.lane_words[lane] = lease << 1 | 1
 
-    def decide(self, lease: int, outcome: bytes) -> bool:
-        """Keep a decided outcome; False where it is too large for its place in the ring."""
+    def decide(self, place: int, lease: int, outcome: bytes) -> bool:
+        """Keep a decided outcome; False where it is too large for its place."""
         if len(outcome) > OUTCOME_BYTES:
             return False
-        at = RING_OFFSET + lease % RING_SIZE * ENTRY_BYTES
+        at = self._places_at + place * PLACE_BYTES
         pack_into("<QQ", self._bytes, at, 0, len(outcome))
         self._bytes[at + 16 : at + 16 + len(outcome)] = outcome
         pack_into("<Q", self._bytes, at, lease)
         return True
 
     def decided(self) -> Iterator[tuple[int, bytes]]:
-        """(lease, outcome) of all that the ring still holds, settled or not, by lease."""
+        """(lease, outcome) of all that the places still hold, settled or not, by lease."""
         entries = []
-        for index in range(RING_SIZE):
-            at = RING_OFFSET + index * ENTRY_BYTES
+        for place in self.places:
+            at = self._places_at + place * PLACE_BYTES
             lease, size = unpack_from("<QQ", self._bytes, at)
             if lease and size <= OUTCOME_BYTES:
                 entries.append((lease, bytes(self._bytes[at + 16 : at + 16 + size])))
         yield from sorted(entries)
 
-    def running_lease(self) -> int:
-        """The lease that runs, or 0."""
-        word = self.words[Word.LANE]
-        return 0 if word & 1 else word >> 1
+    def newest(self) -> int:
+        """The highest lease that was started, or 0."""
+        return max(self.lane_words) >> 1
+
+    def running_leases(self) -> list[int]:
+        """The leases that run, in order."""
+        return sorted(word >> 1 for word in self.lane_words if word and not word & 1)
+
+    def lane_of(self, lease: int) -> int | None:
+        """The lane in which `lease` runs."""
+        word = lease << 1
+        return next((lane for lane in self.lanes if self.lane_words[lane] == word), None)
+
+    def has_free_lane(self) -> bool:
+        return any(not word or word & 1 for word in self.lane_words)
 
     def skipped(self, lease: int) -> bool:
         """Whether `lease` was given back before it could start."""
         return self.words[Word.SKIP_FROM] < lease <= self.words[Word.SKIP_TO]
 
-    def running(self) -> Running | None:
-        """The running task, as one consistent reading; None between tasks."""
-        words = self.words
+    def running(self) -> Iterator[Running]:
+        """The tasks that run, each as one consistent reading."""
+        for lane in self.lanes:
+            if (found := self._running(lane)) is not None:
+                yield found
+
+    def _running(self, lane: int) -> Running | None:
         for _ in range(3):
-            word = words[Word.LANE]
+            word = self.lane_words[lane]
             if word & 1 or not word:
                 return None
-            text = bytes(self._bytes[TEXT_OFFSET : TEXT_OFFSET + words[Word.TEXT]])
-            times = words[Word.STARTED_AT], words[Word.SOFT_AT], words[Word.HARD_AT]
-            if words[Word.LANE] != word:
+            at = self._texts_at + lane * self._text_bytes
+            text = bytes(self._bytes[at : at + self._text_sizes[lane]])
+            times = self.started_at[lane], self.soft_at[lane], self.hard_at[lane]
+            if self.lane_words[lane] != word:
                 continue
             task_id, task, args, kwargs = (text.decode("utf-8", "replace").split("\0") + [""] * 4)[
                 :4
             ]
             started, soft, hard = (value / NANOSECONDS for value in times)
             return Running(
-                word >> 1, task_id, task, args, kwargs, started, soft or None, hard or None
+                lane, word >> 1, task_id, task, args, kwargs, started, soft or None, hard or None
             )
         return None
 
     def release(self) -> None:
-        self.words.release()
-        self._bytes.release()
+        for view in (self.words, *self._columns, self._bytes):
+            view.release()
 
 
 class Scoreboard:
@@ -202,20 +281,24 @@ class Scoreboard:
         self._map = mmap.mmap(descriptor, size)
         self._view = memoryview(self._map)
         self._beat = self._view[_BEAT_WORD * 8 : _BEAT_WORD * 8 + 8].cast("d")
-        count = (size - HEADER_BYTES) // SLOT_BYTES
-        starts = [HEADER_BYTES + index * SLOT_BYTES for index in range(count)]
-        self.slots = [Slot(self._view[start : start + SLOT_BYTES]) for start in starts]
+        geometry = Geometry(self._lanes())
+        step = geometry.slot_bytes
+        starts = range(HEADER_BYTES, size - step + 1, step)
+        self.slots = [Slot(self._view[start : start + step], geometry) for start in starts]
 
     @classmethod
-    def create(cls, run: str, slots: int, location: str, folder: Path | None = None) -> Scoreboard:
+    def create(
+        cls, run: str, slots: int, location: str, folder: Path | None = None, *, lanes: int = 1
+    ) -> Scoreboard:
         """A new board, locked for as long as a process of this run lives.
 
-        `location` is that of the run's broker. Raises `ImproperlyConfigured` without room for it.
+        `location` is that of the run's broker, `lanes` how many tasks run at once in a process.
+        Raises `ImproperlyConfigured` without room for it.
         """
         path = (folder or default_folder()) / f"umbel-{run}.board"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # `dead_boards` may just be looking at it
-        size = HEADER_BYTES + slots * SLOT_BYTES
+        size = HEADER_BYTES + slots * Geometry(lanes).slot_bytes
         try:
             _reserve(descriptor, size)
         except OSError as error:
@@ -226,8 +309,9 @@ class Scoreboard:
                 f"in {path.parent}, or start fewer processes (-c)"
             ) from error
         head = MAGIC + run.encode().ljust(_RUN_ID.stop - _RUN_ID.start, b"\0")
-        os.pwrite(descriptor, head, 0)
+        os.pwrite(descriptor, lanes.to_bytes(8, sys.byteorder), _LANES_WORD * 8)
         os.pwrite(descriptor, _head_of(location), _LOCATION.start)
+        os.pwrite(descriptor, head, 0)
         return cls(path, descriptor)
 
     @classmethod
@@ -249,6 +333,10 @@ class Scoreboard:
             pass
         os.close(descriptor)
         return None
+
+    def _lanes(self) -> int:
+        word = self._view[_LANES_WORD * 8 : _LANES_WORD * 8 + 8]
+        return int.from_bytes(word, sys.byteorder)
 
     @property
     def run(self) -> str:

@@ -22,17 +22,17 @@ UNSEEN_STOP: Final = 0.005
 def standing_behind(slot: Slot) -> int:
     """How many leases were handed out to the process and can still start."""
     words = slot.words
-    return words[Word.HIGH] - max(words[Word.LANE] >> 1, words[Word.SKIP_TO])
+    return words[Word.HIGH] - max(slot.newest(), words[Word.SKIP_TO])
 
 
 def forbid_behind(slot: Slot, lease: int, highest: int) -> bool:
     """Forbid the start of all leases above `lease` up to `highest`, while the process stands
-    still; False, and nothing forbidden, where `lease` doesn't run any more."""
+    still; False, and nothing forbidden, where `lease` isn't the newest that has started."""
     forbidden = False
 
     def forbid() -> None:
         nonlocal forbidden
-        if slot.running_lease() == lease:
+        if slot.newest() == lease:
             words = slot.words
             words[Word.SKIP_FROM] = lease
             words[Word.SKIP_TO] = max(highest, words[Word.SKIP_TO])

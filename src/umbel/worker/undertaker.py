@@ -36,6 +36,8 @@ logger = logging.getLogger("umbel.worker")
 FIRST_PAUSE: Final = 0.05
 _unpack_settlement = msgspec.msgpack.Decoder(Settlement).decode
 Job = Callable[[], None]
+LostBy = Callable[[int], Lost]
+"""Why a lease that was running is lost."""
 
 
 class Undertaker:
@@ -82,7 +84,7 @@ class Undertaker:
         self._jobs.put(done.set)
         done.wait(timeout)
 
-    def bury(self, owner: str, slot: Slot, lost: Lost, then: Job) -> None:
+    def bury(self, owner: str, slot: Slot, lost: LostBy, then: Job) -> None:
         """Abandon a dead process's owner; `then` runs in this thread afterwards."""
 
         def job() -> None:
@@ -92,7 +94,8 @@ class Undertaker:
         self._jobs.put(job)
 
     def free(self, owner: str, slot: Slot, lease: int) -> None:
-        """Give back all that stands behind a lease that runs long, and settle what is decided.
+        """Give back all that stands behind the newest lease that has started, while what runs
+        takes long, and settle what is decided.
 
         The broker is asked, since a turn under way may have brought what the process hasn't
         seen yet.
@@ -146,27 +149,32 @@ class Undertaker:
         def job() -> None:
             for slot in board.slots:
                 if slot.number:
-                    self._abandon(f"{run}#{slot.number}", slot, lost)
+                    self._abandon(f"{run}#{slot.number}", slot, lambda _lease: lost)
             self._broker.leave(run)
             board.remove()
             logger.warning("Took over what the dead worker run %s had held on this host.", run)
 
         return job
 
-    def _abandon(self, owner: str, slot: Slot, lost: Lost) -> None:
+    def _abandon(self, owner: str, slot: Slot, lost: LostBy) -> None:
         decided = self._settled_first(owner, decided_outcomes(slot))
-        lease = slot.running_lease()
         ended = {settlement.lease for settlement in decided}
-        running = [lease] if lease and lease not in ended and not slot.skipped(lease) else []
+        running = {
+            lease: lost(lease)
+            for lease in slot.running_leases()
+            if lease not in ended and not slot.skipped(lease)
+        }
         try:
-            self._broker.abandon(owner, decided=decided, running=running, lost=lost)
+            self._broker.abandon(owner, decided=decided, running=running)
         except (OperationalError, RunLost):
             raise
         except Exception:
             # Something in an outcome can't be settled: then its task counts as lost, and nothing
             # else of the worker's.
             logger.critical("What a dead process had decided can't be settled.", exc_info=True)
-            self._broker.abandon(owner, running=[*running, *ended], lost=lost)
+            self._broker.abandon(
+                owner, running={**{lease: lost(lease) for lease in ended}, **running}
+            )
         if running:
             self.set_aside_at = time.monotonic()
 

@@ -18,7 +18,7 @@ from umbel.worker.scoreboard import Slot, Word
 from umbel.worker.stopping import standing_behind, stopped
 
 STUCK: Final = 0.05
-"""Seconds that a task may run before what stands behind it is freed from outside."""
+"""Seconds that nothing may start before what waits is freed from outside."""
 AGAIN: Final = 0.1
 TERMINATE_LIMIT: Final = 2.0
 
@@ -27,33 +27,47 @@ Free = Callable[[Slot, int], None]
 
 
 class Watch:
-    """Looks at one pool process again and again."""
+    """Looks at one pool process again and again.
 
-    def __init__(self, slot: Slot, free: Free, *, gives_back: bool = True) -> None:
+    `by_signal`: a task is terminated by a signal to its process, which it has for itself; else the
+    process is asked to end the one of its tasks.
+    """
+
+    def __init__(
+        self, slot: Slot, free: Free, *, gives_back: bool = True, by_signal: bool = True
+    ) -> None:
         self._slot = slot
         self._free = free
         self._gives_back = gives_back
+        self._by_signal = by_signal
         self._terminate: tuple[int, str, float] | None = None
         self._look_again_at = 0.0
-        self.cause: tuple[int, Lost] | None = None
-        """(lease, why) of a kill of ours: what its death is to be called."""
+        self._causes: dict[int, Lost] = {}
+        """By lease, why a kill of ours ended it: what its death is to be called."""
 
     def look(self) -> None:
-        """Enforce the limits of what runs; free what stands behind a task that runs long."""
-        slot, words = self._slot, self._slot.words
-        lease = slot.running_lease()
-        if not lease:
+        """Enforce the limits of what runs; free what waits while nothing starts."""
+        slot = self._slot
+        lanes = [lane for lane, word in enumerate(slot.lane_words) if word and not word & 1]
+        if not lanes:
             return
         now = boot_time() * 1e9
-        if (hard := words[Word.HARD_AT]) and now >= hard:
-            limit = (hard - words[Word.STARTED_AT]) / 1e9
-            self._end(lease, Lost(Loss.HARD_LIMIT, f"{limit:g}"))
-        elif (soft := words[Word.SOFT_AT]) and now >= soft:
-            self._send(signal.SIGUSR1)
+        for lane in lanes:
+            self._keep_limits(lane, now)
         if self._terminate is not None:
-            self._insist_on_the_end(lease)
-        if self._gives_back and now - words[Word.STARTED_AT] > STUCK * 1e9:
-            self._free_what_waits(lease)
+            self._insist_on_the_end(*self._terminate)
+        newest_at = max([slot.started_at[lane] for lane in lanes])
+        if self._gives_back and now - max(newest_at, slot.words[Word.HANDED_AT]) > STUCK * 1e9:
+            self._free_what_waits(slot.newest())
+
+    def _keep_limits(self, lane: int, now: float) -> None:
+        slot = self._slot
+        lease = slot.lane_words[lane] >> 1
+        if (hard := slot.hard_at[lane]) and now >= hard:
+            limit = (hard - slot.started_at[lane]) / 1e9
+            self._end(lease, Lost(Loss.HARD_LIMIT, f"{limit:g}"))
+        elif (soft := slot.soft_at[lane]) and now >= soft:
+            self._send(signal.SIGUSR1)
 
     def terminate(self, lease: int, name: str) -> None:
         """End `lease` with a signal, if it still runs; SIGKILL follows where that isn't enough.
@@ -61,50 +75,60 @@ class Watch:
         An unknown name is SIGTERM.
         """
         number = getattr(signal.Signals, name, signal.SIGTERM)
-        words = self._slot.words
+        slot = self._slot
 
         def act() -> None:
-            if self._slot.running_lease() != lease:
+            lane = slot.lane_of(lease)
+            if lane is None:
                 return
             if number == signal.SIGUSR1:
-                words[Word.SOFT_AT] = max(1, int(boot_time() * 1e9))
-            else:
-                self.cause = (lease, Lost(Loss.TERMINATED, number.name))
-                words[Word.TERMINATE] = lease
+                slot.soft_at[lane] = max(1, int(boot_time() * 1e9))
+                self._send(signal.SIGUSR1)
+                return
+            slot.terminate[lane] = lease
+            if self._by_signal:
+                self._causes[lease] = Lost(Loss.TERMINATED, number.name)
                 self._terminate = (lease, number.name, time.monotonic())
-            self._send(number)
+                self._send(number)
+            else:
+                self._send(signal.SIGUSR1)
 
-        stopped(self._slot.pid, act)
+        stopped(slot.pid, act)
 
     def kill(self, lost: Lost) -> None:
         """End the process, whatever it does; what runs then has `lost` as its cause."""
-        if stopped(self._slot.pid, lambda: None):
-            self.cause = (self._slot.running_lease(), lost)
+
+        def note() -> None:
+            self._causes.update(dict.fromkeys(self._slot.running_leases(), lost))
+
+        stopped(self._slot.pid, note)
         self._send(signal.SIGKILL)
 
-    def lost(self, otherwise: Lost) -> Lost:
-        """Why the running lease was lost, now that the process is dead."""
-        if self.cause is not None and self.cause[0] == self._slot.running_lease():
-            return self.cause[1]
-        return otherwise
+    def lost(self, lease: int, otherwise: Lost) -> Lost:
+        """Why `lease`, which was running, was lost, now that the process is dead."""
+        return self._causes.get(lease, otherwise)
 
-    def _insist_on_the_end(self, lease: int) -> None:
-        assert self._terminate is not None
-        marked, name, since = self._terminate
-        if marked == lease and time.monotonic() - since > TERMINATE_LIMIT:
+    def _insist_on_the_end(self, lease: int, name: str, since: float) -> None:
+        if time.monotonic() - since > TERMINATE_LIMIT:
             self._end(lease, Lost(Loss.TERMINATED, name))
 
     def _end(self, lease: int, lost: Lost) -> None:
         """Kill, but only if `lease` still runs once the process stands still."""
 
         def kill() -> None:
-            if self._slot.running_lease() == lease:
-                self.cause = (lease, lost)
-                self._send(signal.SIGKILL)
+            running = self._slot.running_leases()
+            if lease not in running:
+                return
+            what = "the hard time limit" if lost.loss is Loss.HARD_LIMIT else "the termination"
+            with_it = Lost(
+                Loss.PROCESS, f"Worker exited prematurely: {what} of another task ended it."
+            )
+            self._causes.update({**dict.fromkeys(running, with_it), lease: lost})
+            self._send(signal.SIGKILL)
 
         stopped(self._slot.pid, kill)
 
-    def _free_what_waits(self, lease: int) -> None:
+    def _free_what_waits(self, newest: int) -> None:
         """The process hasn't given back what waits, so it can't: its task holds the lock.
 
         What a turn under way may have brought, and the process hasn't seen, is freed with it.
@@ -113,7 +137,7 @@ class Watch:
             return
         if (now := time.monotonic()) >= self._look_again_at:
             self._look_again_at = now + AGAIN
-            self._free(self._slot, lease)
+            self._free(self._slot, newest)
 
     def _send(self, number: int) -> None:
         try:
