@@ -1,9 +1,9 @@
 """The I/O thread of a pool process: it takes turns at the broker.
 
 One turn settles what has been decided, marks the next tasks as begun and leases more. How much is
-leased and marked follows from how long the tasks take: what is leased ahead is about 30 ms of
-work, what is marked at most 10 ms and 16 tasks, and when the running task takes longer than
-30 ms, all that stands behind it goes back, so that an idle process elsewhere can have it.
+leased and marked follows from how long the tasks take: besides one for each free lane, what is
+leased ahead is about 30 ms of work, what is marked at most 10 ms and 16 tasks; and when nothing has
+started for 30 ms, all that waits goes back, so that an idle process elsewhere can have it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ logger = logging.getLogger("umbel.worker")
 
 AHEAD: Final = 0.030
 MOST_AHEAD: Final = 64
+MOST_AT_ONCE: Final = 128
+"""Leases that one turn may bring, so that processes with many lanes share what there is."""
 MARKED: Final = 0.010
 MOST_MARKED: Final = 16
 LONG: Final = 0.030
@@ -81,6 +83,8 @@ class Consumer:
         self._number = 0
         self._held: deque[Delivery] = deque()
         self._returns: list[int] = []
+        self._stuck_at = -1
+        """How many batches the main thread had taken when it last didn't start what waited."""
         self._more = False
         self._was_away = False
         self._declared = {*diet.queues}
@@ -96,17 +100,17 @@ class Consumer:
         desk = self._desk
         if desk.stopping or desk.retiring:
             return self._step_to_the_end()
-        if self._is_idle():
-            return self._step_idle()
+        if self._is_hungry():
+            return self._step_hungry()
         desk.wait_for_call(self._patience())
-        if self._diet.multiplier is None and self._runs_for() > LONG:
+        if self._diet.multiplier is None and self._stands_still() > LONG:
             self._give_back()
         if self._calls_for_a_turn():
             self._turn()
         return True
 
-    def _step_idle(self) -> bool:
-        """Nothing is held: wait until something may be there, and ask."""
+    def _step_hungry(self) -> bool:
+        """A lane is free and nothing waits for it: wait until something may be there, and ask."""
         if not self._more and self._number and not self._diet.burials_only:
             self._wait_at_the_broker()
         brought = self._turn()
@@ -125,7 +129,7 @@ class Consumer:
 
     def _wait_at_the_broker(self) -> None:
         try:
-            self._broker.wait(self._diet.queues, IDLE_WAIT)
+            self._desk.wait_at(lambda: self._broker.wait(self._diet.queues, IDLE_WAIT))
         except BrokerUnavailable:
             time.sleep(min(IDLE_WAIT, self._longest_pause))
 
@@ -133,8 +137,7 @@ class Consumer:
 
     def _started(self) -> int:
         """The newest lease that has started or can't start any more."""
-        words = self._desk.slot.words
-        return max(words[Word.LANE] >> 1, words[Word.SKIP_TO])
+        return max(self._desk.newest, self._desk.slot.words[Word.SKIP_TO])
 
     def _unstarted(self) -> int:
         # The supervisor may have given back what a turn under way is only about to bring.
@@ -144,12 +147,28 @@ class Consumer:
         desk = self._desk
         return not (desk.unsettled or desk.outcomes or self._returns or self._unstarted())
 
-    def _runs_for(self) -> float:
-        """Seconds since the running task started; 0 between tasks."""
-        words = self._desk.slot.words
-        if words[Word.LANE] & 1 or not words[Word.LANE]:
-            return 0.0
-        return boot_time() - words[Word.STARTED_AT] / 1e9
+    def _is_hungry(self) -> bool:
+        """Whether a lane is free and nothing is here for it, nor to be settled."""
+        desk = self._desk
+        if self._is_stuck() or desk.free_lanes.empty():
+            return False
+        if desk.unsettled and (desk.lanes == 1 or self._diet.burials_only):
+            return False
+        return not (desk.outcomes or self._returns or self._unstarted())
+
+    def _stands_still(self) -> float:
+        """Seconds for which nothing has started although it might: all lanes are busy, or what
+        runs doesn't let the main thread start what waits; 0 where things move."""
+        desk = self._desk
+        if desk.free_lanes.empty():
+            return boot_time() - desk.newest_at
+        if desk.lanes > 1 and self._unstarted():
+            return boot_time() - max(desk.newest_at, desk.handed_at)
+        return 0.0
+
+    def _is_stuck(self) -> bool:
+        """Whether the main thread hasn't come back since it left waiting what it could start."""
+        return self._stuck_at == self._desk.taken
 
     def _patience(self) -> float:
         if self._desk.outcomes or self._returns:
@@ -168,22 +187,29 @@ class Consumer:
         if desk.stopping or desk.retiring:
             return 0
         unstarted = self._unstarted()
+        free = desk.free_lanes.qsize()
         if self._diet.multiplier is not None:
-            return max(0, (self._diet.multiplier or MOST_AHEAD) - unstarted)
-        runs_for = self._runs_for()
-        if runs_for > LONG:
+            most = (self._diet.multiplier or MOST_AHEAD) * desk.lanes
+            return max(0, min(most - unstarted, MOST_AT_ONCE))
+        if self._stands_still() > LONG or self._is_stuck():
             return 0
-        target = (self._ahead() if self._more else 0) if runs_for else max(1, self._ahead())
-        return max(0, target - unstarted)
+        ahead = self._ahead() if free or self._more else 0
+        return max(0, min(max(free, ahead) - unstarted, MOST_AT_ONCE))
 
     def _ahead(self) -> int:
-        average = self._desk.average
-        return 0 if average is None else min(MOST_AHEAD, int(AHEAD / max(average, 1e-9)))
+        return self._tasks_in(AHEAD, MOST_AHEAD)
 
     def _marks(self) -> int:
         """How many unstarted leases may be marked as begun."""
+        free = self._desk.free_lanes.qsize()
+        return max(1, free, self._tasks_in(MARKED, MOST_MARKED))
+
+    def _tasks_in(self, seconds: float, most: int) -> int:
+        """How many tasks this process ends in so many seconds, as far as it knows."""
         average = self._desk.average
-        return 1 if average is None else max(1, min(MOST_MARKED, int(MARKED / max(average, 1e-9))))
+        if average is None:
+            return 0
+        return min(most, int(seconds * self._desk.lanes / max(average, 1e-9)))
 
     # The turn.
 
@@ -282,7 +308,7 @@ class Consumer:
 
     def _gives_up(self) -> bool:
         """Whether a stop has waited long enough for a broker or a store that is away."""
-        if not self._desk.stopping or (self._runs_for() and not self._desk.kept):
+        if not self._desk.stopping or self._desk.unkept > 0:
             return False
         now = time.monotonic()
         if self._give_up_at is None:
@@ -312,16 +338,14 @@ class Consumer:
                 answer = Refused(execution.delivery, refused[lease])
             else:
                 self._desk.settled(lease)
-            if lease == self._desk.awaited:
-                self._desk.answers.put(answer)
-        self._desk.raise_floor()
+            self._desk.tell(lease, answer)
 
     def _hand_out(self, reply: Turn, begin: int) -> None:
         """To the main thread what is marked, to the held what isn't yet."""
         words = self._desk.slot.words
         if reply.deliveries:
             self._held.extend(reply.deliveries)
-            words[Word.HIGH] = reply.deliveries[-1].lease
+            self._desk.note_handed_out(reply.deliveries[-1].lease)
         words[Word.BEGUN] = begin
         words[Word.FETCHING] = 0
         batch: list[Delivery] = []
@@ -332,6 +356,8 @@ class Consumer:
 
     def _give_back(self) -> None:
         if self._unstarted():
+            if not self._desk.free_lanes.empty():
+                self._stuck_at = self._desk.taken
             self._returns += self._desk.give_back()
             self._held.clear()
 

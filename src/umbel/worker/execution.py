@@ -40,6 +40,8 @@ class Execution:
     """The record behind `stored_state`."""
     time_limit: float | None = None
     soft_time_limit: float | None = None
+    place: int = 0
+    """Where on the scoreboard its outcome can be kept."""
 
     @property
     def name(self) -> str:

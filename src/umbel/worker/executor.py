@@ -6,11 +6,10 @@ Nothing is decided here about what follows, and nothing is settled; see `outcome
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +39,7 @@ from umbel.task import Task
 from umbel.typed import Unfit
 from umbel.worker import followups
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
+from umbel.worker.lanes import Lane, Stopped
 from umbel.worker.patience import patiently
 
 logger = logging.getLogger("umbel.worker")
@@ -58,7 +58,7 @@ _END_OF_LOSS = {
 
 
 class Executor:
-    """Runs tasks of one app in this process's main thread."""
+    """Runs tasks of one app, each in its lane. Threads may share it."""
 
     def __init__(
         self,
@@ -83,12 +83,6 @@ class Executor:
         self._now = app.clock.wall
         self._options = {name: options_of(task) for name, task in app.tasks.items()}
         self._default_options = _options(app.task_options({}))
-        self._runner: asyncio.Runner | None = None
-        self.in_task = False
-        """Whether the task's own code runs: a soft limit is raised only then."""
-        self.loop_task: asyncio.Task[Any] | None = None
-        """The running ``async def`` task: a soft limit cancels it."""
-        self.soft_limit_hit: float | None = None
 
     def prepare(self, delivery: Delivery) -> Execution:
         """Read the message. Never raises: what can't be run has its `end` set."""
@@ -187,90 +181,71 @@ class Executor:
         except (DecodeError, InvalidTaskError, SecurityError):
             request.args, request.kwargs = [], {}
 
-    def run(self, execution: Execution) -> Ended:
+    def run(self, execution: Execution, lane: Lane) -> Ended:
         """Execute what `prepare` has let through. Never raises."""
         if execution.end is not None:
-            error = execution.error
-            einfo = (
-                None if error is None else ExceptionInfo(error, f"{type(error).__name__}: {error}")
-            )
-            return Ended(execution.end, error=error, einfo=einfo)
-        task = execution.task
-        assert task is not None
-        request = execution.request
-        if task.options.track_started:
-            self._store_started(execution)
-        request.started_at = self._now()
+            return _not_run(execution)
+        lane.reset()
+        task, request = self._begin(execution)
         started = time.perf_counter()
         with running(task, request):
             try:
-                value = self._call(task, request)
-            except Unfit as error:
-                # Another try would not fit either, whatever the task's options say of TypeErrors.
-                final = TypeError(str(error)).with_traceback(error.__traceback__)
-                return Ended(
-                    End.RAISED,
-                    error=final,
-                    einfo=ExceptionInfo.of(final),
-                    runtime=time.perf_counter() - started,
-                )
+                given = self._given(task, request)
+                try:
+                    lane.enter()
+                    task.before_start(request.id, request.args or [], request.kwargs or {})
+                    value = task.entry(*given[0], **given[1])
+                    if inspect.iscoroutine(value):
+                        value = lane.run_coroutine(value)
+                finally:
+                    lane.leave()
             except BaseException as error:
-                return _ended_by(error, task, time.perf_counter() - started)
+                return _ended_by(error, task, time.perf_counter() - started, lane)
         return Ended(End.RETURNED, value=value, runtime=time.perf_counter() - started)
 
-    def _call(self, task: Task[Any, Any], request: Context) -> Any:
+    async def run_on_loop(self, execution: Execution, lane: Lane) -> Ended:
+        """The same for an ``async def`` task, in the running loop."""
+        if execution.end is not None:
+            return _not_run(execution)
+        if execution.task is not None and execution.task.options.track_started:
+            await asyncio.to_thread(self._store_started, execution)
+        lane.reset()
+        task, request = self._begin(execution, is_stored=True)
+        started = time.perf_counter()
+        with running(task, request):
+            try:
+                given = self._given(task, request)
+                with lane.on_loop(execution.soft_time_limit, execution.time_limit):
+                    task.before_start(request.id, request.args or [], request.kwargs or {})
+                    value = await task.entry(*given[0], **given[1])
+            except BaseException as error:
+                return _ended_by(error, task, time.perf_counter() - started, lane)
+        runtime = time.perf_counter() - started
+        if lane.hard_limit is not None:
+            return _out_of_time(lane.hard_limit, runtime)
+        return Ended(End.RETURNED, value=value, runtime=runtime)
+
+    def _begin(
+        self, execution: Execution, *, is_stored: bool = False
+    ) -> tuple[Task[Any, Any], Context]:
+        """What is to be run, now that it starts."""
+        task, request = execution.task, execution.request
+        assert task is not None
+        if task.options.track_started and not is_stored:
+            self._store_started(execution)
+        request.started_at = self._now()
+        return task, request
+
+    def _given(
+        self, task: Task[Any, Any], request: Context
+    ) -> tuple[list[Any] | tuple[Any, ...], Mapping[str, Any]]:
+        """The arguments that the function gets. Handlers and signals see what the message holds,
+        the function what it is annotated with."""
         args, kwargs = request.args or [], request.kwargs or {}
         if signals.task_prerun.receivers:
             signals.task_prerun.send(task, task_id=request.id, task=task, args=args, kwargs=kwargs)
         typed = self._typed.get(task.name)
-        # Handlers and signals see what the message holds, the function what it is annotated with.
-        given = (args, kwargs) if typed is None else typed.rebuild(args, kwargs)
-        try:
-            self.in_task = True
-            task.before_start(request.id, args, kwargs)
-            value = task.entry(*given[0], **given[1])
-            return self._on_loop(value) if inspect.iscoroutine(value) else value
-        finally:
-            self.in_task = False
-
-    def _on_loop(self, coroutine: Any) -> Any:
-        """Run an ``async def`` task on this process's event loop."""
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-
-        async def body() -> Any:
-            self.loop_task = asyncio.current_task()
-            try:
-                return await coroutine
-            finally:
-                self.loop_task = None
-
-        try:
-            # A runner keeps the context of its first use, in which another task runs.
-            return self._runner.run(body(), context=contextvars.copy_context())
-        except asyncio.CancelledError:
-            if self.soft_limit_hit is not None:
-                raise SoftTimeLimitExceeded(self.soft_limit_hit) from None
-            raise
-        finally:
-            self.soft_limit_hit = None
-
-    def exceed_soft_limit(self, limit: float, passed_on: Callable[[], None]) -> None:
-        """Called from a signal handler of the main thread: end the running task softly.
-
-        `passed_on` is called only if the task's own code runs, so that it can be tried again.
-        """
-        if self.loop_task is not None and self._runner is not None:
-            passed_on()
-            self.soft_limit_hit = limit
-            self._runner.get_loop().call_soon_threadsafe(self.loop_task.cancel)
-        elif self.in_task:
-            passed_on()
-            raise SoftTimeLimitExceeded(limit)
-
-    def close(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
+        return (args, kwargs) if typed is None else typed.rebuild(args, kwargs)
 
 
 def options_of(task: Task[Any, Any]) -> Options:
@@ -296,8 +271,37 @@ def options_in(info: bytes, task: str, own: dict[str, Options]) -> Options:
         return own.get(task, Options())
 
 
-def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float) -> Ended:
+def _not_run(execution: Execution) -> Ended:
+    error = execution.error
+    einfo = None if error is None else _told(error)
+    assert execution.end is not None
+    return Ended(execution.end, error=error, einfo=einfo)
+
+
+def _told(error: BaseException) -> ExceptionInfo:
+    """Of an error that was raised nowhere."""
+    return ExceptionInfo(error, f"{type(error).__name__}: {error}")
+
+
+def _out_of_time(limit: float, runtime: float) -> Ended:
+    error = TimeLimitExceeded(limit)
+    return Ended(End.HARD_LIMIT, error=error, einfo=_told(error), runtime=runtime)
+
+
+def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float, lane: Lane) -> Ended:
+    if lane.hard_limit is not None:
+        return _out_of_time(lane.hard_limit, runtime)
+    if isinstance(error, SoftTimeLimitExceeded) and not error.args:
+        error.args = (lane.soft_limit,)  # a thread can only be given the class
     match error:
+        case Unfit():
+            # Another try would not fit either, whatever the task's options say of TypeErrors.
+            final = TypeError(str(error)).with_traceback(error.__traceback__)
+            einfo = ExceptionInfo.of(final)
+            return Ended(End.RAISED, error=final, einfo=einfo, runtime=runtime)
+        case Stopped():
+            revoked = TaskRevokedError("terminated")
+            return Ended(End.TERMINATED, error=revoked, einfo=_told(revoked), runtime=runtime)
         case Ignore():
             return Ended(End.IGNORED, error=error, runtime=runtime)
         case Reject():
