@@ -21,13 +21,12 @@ import msgspec
 
 from umbel.clock import boot_time
 from umbel.exceptions import Unroutable
-from umbel.message import Delivery, Settlement
+from umbel.message import Delivery
 from umbel.outcome import End
 from umbel.worker.announce import announce
 from umbel.worker.desk import Answer, Desk, Refused
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
 from umbel.worker.executor import Executor
-from umbel.worker.lanes import Lane
 from umbel.worker.options import ExitCode
 from umbel.worker.scoreboard import Scoreboard
 from umbel.worker.settler import Decided, Settler

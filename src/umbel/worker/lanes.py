@@ -159,6 +159,9 @@ class Lane(ABC):
 class MainLane(Lane):
     """The main thread, where signal handlers run too."""
 
+    def terminate(self, passed_on: Callable[[], None]) -> None:
+        """Its process gets the signal itself."""
+
     def _raise(self, error: type[BaseException]) -> None:
         raise error(*([] if self.soft_limit is None else [self.soft_limit]))
 

@@ -11,14 +11,12 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from types import FrameType
 from typing import Final
-
-import msgspec
 
 from umbel import signals
 from umbel.app import Umbel
@@ -27,23 +25,21 @@ from umbel.exceptions import (
     BackendStoreError,
     OperationalError,
     RunLost,
-    Unroutable,
     WorkerTerminate,
 )
-from umbel.message import Delivery, Settlement
-from umbel.outcome import End
 from umbel.ports import Broker
-from umbel.worker.announce import announce
 from umbel.worker.consumer import LAST_WAIT, Consumer, Diet
-from umbel.worker.desk import Desk, Refused
-from umbel.worker.execution import Ended, ExceptionInfo, Execution
+from umbel.worker.desk import Desk
+from umbel.worker.execution import Execution
 from umbel.worker.executor import Executor
 from umbel.worker.forkserver import Order
+from umbel.worker.handling import Handling
 from umbel.worker.offspring import disown
 from umbel.worker.options import ExitCode
 from umbel.worker.patience import patiently
+from umbel.worker.pools import LoopPool, Pool, SerialPool, ThreadPool
 from umbel.worker.scoreboard import Scoreboard, Word
-from umbel.worker.settler import Decided, Settler
+from umbel.worker.settler import Settler
 
 logger = logging.getLogger("umbel.worker")
 
