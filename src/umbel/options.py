@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime, tzinfo
@@ -20,6 +19,7 @@ from umbel.retry.auto import check_together, max_retries_of
 from umbel.routing import Address, Router
 from umbel.settings import Settings, resolve_acks_on_failure, resolve_acks_on_timeout
 from umbel.typed import Typed
+from umbel.warning import warn
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -342,10 +342,9 @@ def check_task_names(options: Mapping[str, object], where: str) -> None:
 def _refuse(name: str, value: object, where: str, known: Iterable[str]) -> None:
     if name == "rate_limit":
         # As with the setting: said, and not a reason to stop an app that comes from Celery.
-        warnings.warn(
+        warn(
             f"{where}: rate_limit has no effect yet; it is honoured by the release 'API'",
             LaterSetting,
-            stacklevel=6,
         )
         return
     if name in _LATER:
