@@ -130,6 +130,7 @@ class Settings:
     worker_log_color: bool | None
     worker_log_datefmt: str | None
     worker_log_format: str
+    worker_log_json: bool
     worker_max_tasks_per_child: int | None
     worker_pool: Literal["prefork", "solo"]
     worker_prefetch_multiplier: int | None

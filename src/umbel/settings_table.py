@@ -530,6 +530,7 @@ UMBEL_SETTINGS: tuple[Setting, ...] = (
         ("task_max_message_size", 16 * 2**20, POSITIVE, "most bytes of an encoded message"),
         ("task_eta_in_broker", True, BOOL,
          "what is due later waits in the broker; off: it travels as Celery's"),
+        ("worker_log_json", False, BOOL, "log lines are JSON objects, whatever the format says"),
     ),
     Setting(
         "redis_priority_order", "high-first", PRIORITY_ORDER, None,

@@ -90,6 +90,7 @@ def test_umbel_settings_and_their_defaults() -> None:
         "task_unknown_wait": 300.0,
         "task_max_message_size": 16_777_216,
         "task_eta_in_broker": True,
+        "worker_log_json": False,
         "redis_priority_order": "high-first",
     }
     assert Settings().worker_prefetch_multiplier is None

@@ -10,6 +10,7 @@ import click
 from umbel.cli.exits import WrongUse
 from umbel.cli.find_app import import_module
 from umbel.cli.names import names_option
+from umbel.cli.output import remarks_in_json
 from umbel.cli.seconds import seconds
 from umbel.cli.session import Session, pass_session
 from umbel.worker.boot import run_worker
@@ -110,6 +111,12 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*declarations, hidden=True, expose_value=False, **attributes)
 
 
+def _speak_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    if value:
+        remarks_in_json(True)
+    return value
+
+
 @click.command("worker", epilog=EXAMPLES)
 @click.option("-n", "--hostname", help="The worker's name; %h host, %n name, %d domain.")
 @click.option(
@@ -120,6 +127,13 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
     default="WARNING",
     show_default=True,
     help="Log from this level on.",
+)
+@click.option(
+    "--log-json",
+    is_flag=True,
+    is_eager=True,  # what the other options are answered with is JSON too
+    callback=_speak_json,
+    help="Log a JSON object per line.",
 )
 @click.option("-f", "--logfile", metavar="FILE", help="Log to this file; default standard error.")
 @click.option(
@@ -166,7 +180,7 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
 )
 @_celerys_other_options
 @pass_session
-def command(session: Session, /, **given: Any) -> int:
+def command(session: Session, /, log_json: bool, **given: Any) -> int:
     """Run tasks of the app, until SIGTERM or Ctrl-C."""
     options = WorkerOptions(started_in=session.started_in, **given)
     hard, soft = options.time_limit, options.soft_time_limit
@@ -176,6 +190,10 @@ def command(session: Session, /, **given: Any) -> int:
             "before it could react"
         )
     app = session.named_app()
+    if log_json:
+        app.conf.worker_log_json = True
+    if app.conf.worker_log_json:
+        remarks_in_json(True)
     _import_included(options.include + app.conf.include + app.conf.imports)
     if (options.pool or app.conf.worker_pool) == "solo" and (options.concurrency or 1) > 1:
         session.note(f"umbel: the solo pool runs one process, not {options.concurrency}")
