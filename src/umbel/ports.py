@@ -23,14 +23,16 @@ Errors: `BrokerUnavailable` (nothing was done; repeat it), `PublishUnknown` (the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from umbel.message import Delivery, Lost, Message, Posting, Result, Settlement, Unreadable
 
+NOBODY: Final[Mapping[int, Lost]] = MappingProxyType({})
 OUTAGE: Final = 1.5
 """Heartbeats after which nobody's having beaten is an outage. With 2, a run that had beaten just
 before an outage of nearly two heartbeats, and reconnects last, would be a whole lease old."""
@@ -221,15 +223,14 @@ class Broker(Protocol):
         owner: str,
         *,
         decided: Sequence[Settlement] = (),
-        running: Sequence[int] = (),
-        lost: Lost | None = None,
+        running: Mapping[int, Lost] = NOBODY,
     ) -> None:
         """End an owner whose process is dead, in one step, with what is known of its leases.
 
-        `decided` are applied as in a turn; leases in `running` are set aside for burial with
-        `lost` (whose `info` is filled in from the run); all others go back, uncounted, in their
+        `decided` are applied as in a turn; leases in `running` are set aside for burial, each with
+        its reason (whose `info` is filled in from the run); all others go back, uncounted, in their
         old order, marked begun or not. The owner is gone. An unknown owner is no error. A
-        refused follow-up of a decided settlement sets the lease aside.
+        refused follow-up of a decided settlement sets the lease aside, with the sentence.
         """
         ...
 

@@ -116,7 +116,7 @@ def test_set_aside_for_burial(app: Umbel) -> None:
     result = app.send_task("a")
     app.broker.enlist("r", "r#1", b"")
     app.broker.turn("r#1", 1, queues=["celery"], begin=1, limit=1)
-    app.broker.abandon("r#1", running=[1], lost=Lost(Loss.PROCESS, "signal 9 (SIGKILL)"))
+    app.broker.abandon("r#1", running={1: Lost(Loss.PROCESS, "signal 9 (SIGKILL)")})
     answer = asked(
         app,
         result.id,

@@ -121,8 +121,7 @@ def abandon(pair: Pair) -> None:
     pair.broker.abandon(
         "run#1",
         decided=[Settlement(1, How.ACK, (posting("then"),), None, result("m0"))],
-        running=[2, 3],
-        lost=Lost(Loss.PROCESS, "signal 9"),
+        running=dict.fromkeys([2, 3], Lost(Loss.PROCESS, "signal 9")),
     )
 
 

@@ -6,7 +6,7 @@ front), `Tracked.seq` is None and only priorities are compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -112,13 +112,12 @@ class Expected:
         tracked.where = "waiting" if tracked.lost is None else "lost"
         tracked.due_at = None
 
-    def end_owner(self, owner: Owner, running: Iterable[int], lost: Lost) -> int:
+    def end_owner(self, owner: Owner, running: Mapping[int, Lost]) -> int:
         """What was running awaits burial, the rest goes back; how many there were."""
-        aside = set(running)
         for lease, tracked in owner.leases.items():
             tracked.redelivered = True
-            if lease in aside and tracked.lost is None:
-                tracked.lost = lost
+            if tracked.lost is None:
+                tracked.lost = running.get(lease)
             self._back(tracked)
         del self.owners[owner.name]
         return len(owner.leases)
@@ -127,7 +126,7 @@ class Expected:
         lost = Lost(Loss.WORKER, "", self.infos[run])
         del self.runs[run]
         return sum(
-            self.end_owner(owner, [n for n in owner.leases if n <= owner.begun], lost)
+            self.end_owner(owner, {n: lost for n in owner.leases if n <= owner.begun})
             for owner in list(self.owners.values())
             if owner.run == run
         )

@@ -308,10 +308,11 @@ class BrokerMachine(RuleBasedStateMachine):
         left = sorted(set(owner.leases) - {s.lease for s in decided})
         running = left[: data.draw(st.integers(0, len(left)))]
         lost = Lost(data.draw(st.sampled_from(Loss)), "signal 9")
-        self.driver.abandon(owner.name, decided=decided, running=running, lost=lost)
+        self.driver.abandon(owner.name, decided=decided, running=dict.fromkeys(running, lost))
         refused = [s.lease for s in decided if self.model.settle(owner, s, self.now) == "refused"]
         info = self.model.infos[owner.run]
-        self.model.end_owner(owner, [*running, *refused], Lost(lost.loss, "", info))
+        aside = {**dict.fromkeys(running, lost.loss), **dict.fromkeys(refused, Loss.PROCESS)}
+        self.model.end_owner(owner, {lease: Lost(loss, "", info) for lease, loss in aside.items()})
         with pytest.raises(RunLost):
             self.driver.turn(owner.name, owner.number + 1, queues=QUEUES, limit=1)
         self.enlist_owner(owner.run)

@@ -159,14 +159,14 @@ class Undertaker:
         ended = {settlement.lease for settlement in decided}
         running = [lease] if lease and lease not in ended and not slot.skipped(lease) else []
         try:
-            self._broker.abandon(owner, decided=decided, running=running, lost=lost)
+            self._broker.abandon(owner, decided=decided, running=dict.fromkeys(running, lost))
         except (OperationalError, RunLost):
             raise
         except Exception:
             # Something in an outcome can't be settled: then its task counts as lost, and nothing
             # else of the worker's.
             logger.critical("What a dead process had decided can't be settled.", exc_info=True)
-            self._broker.abandon(owner, running=[*running, *ended], lost=lost)
+            self._broker.abandon(owner, running=dict.fromkeys([*running, *ended], lost))
         if running:
             self.set_aside_at = time.monotonic()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, nsmallest
 from math import inf
 from operator import itemgetter
@@ -17,14 +17,14 @@ from umbel.brokers.memory.state import (
     Place,
     Queue,
     Run,
-    fill,
     shared,
     task_id,
 )
 from umbel.clock import SYSTEM, Clock
 from umbel.exceptions import RunLost, Unroutable
-from umbel.message import Delivery, Lost, Message, Posting, Settlement, Unreadable
+from umbel.message import Delivery, Loss, Lost, Message, Posting, Settlement, Unreadable
 from umbel.ports import (
+    NOBODY,
     Beat,
     BrokerOptions,
     DeadLetter,
@@ -255,8 +255,7 @@ class MemoryBroker:
         owner: str,
         *,
         decided: Sequence[Settlement] = (),
-        running: Sequence[int] = (),
-        lost: Lost | None = None,
+        running: Mapping[int, Lost] = NOBODY,
     ) -> None:
         now = self._clock.wall()
         with self._state.lock:
@@ -264,9 +263,8 @@ class MemoryBroker:
             if holder is None:
                 return
             _, refused = self._settle(holder, decided, now)
-            aside = frozenset(running) | {lease for lease, _ in refused}
-            detail = refused[0][1] if refused else f"pool process {owner} died"
-            self._state.end_owner(holder, aside, fill(lost, detail, holder.run.info))
+            aside = {**running, **{lease: Lost(Loss.PROCESS, why) for lease, why in refused}}
+            self._state.end_owner(holder, aside)
 
     def leave(self, run: str) -> None:
         with self._state.lock:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from queue import SimpleQueue
@@ -285,7 +285,7 @@ class MemoryState:
 
     # Ends of owners and runs
 
-    def end_owner(self, owner: Owner, running: frozenset[int], lost: Lost) -> int:
+    def end_owner(self, owner: Owner, running: Mapping[int, Lost]) -> int:
         """Set `running` aside, put the rest back; how many there were."""
         del self.owners[owner.name]
         del owner.run.owners[owner.name]
@@ -293,18 +293,18 @@ class MemoryState:
         for lease, item in owner.leases.items():
             item.redelivered = True
             if lease in running:
-                self.set_aside(item, lost)
+                self.set_aside(item, replace(running[lease], info=owner.run.info))
             else:
                 self.put_back(item)
         return len(owner.leases)
 
     def end_run(self, run: Run, detail: str) -> int:
         """End a run that can't say any more what was running: what was begun counts as that."""
-        lost = Lost(Loss.WORKER, detail, run.info)
+        lost = Lost(Loss.WORKER, detail)
         del self.runs[run.id]
         self.gone.add(run.id)
         return sum(
-            self.end_owner(owner, frozenset(n for n in owner.leases if n <= owner.begun), lost)
+            self.end_owner(owner, {n: lost for n in owner.leases if n <= owner.begun})
             for owner in list(run.owners.values())
         )
 
@@ -347,13 +347,6 @@ class MemoryState:
         if len(left) < len(self.log):
             self.log = left
             self.version += 1
-
-
-def fill(lost: Lost | None, default: str, info: bytes) -> Lost:
-    """`lost` with the dead run's info; where there is none, a dead process with `default`."""
-    if lost is None:
-        return Lost(Loss.PROCESS, default, info)
-    return replace(lost, info=info)
 
 
 def task_id(message: Message | Unreadable) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from umbel.brokers.sqlite import dead, inspecting, revoking, runs, turning
@@ -22,6 +22,7 @@ from umbel.clock import SYSTEM, Clock
 from umbel.exceptions import BrokerUnavailable, NoWorkerYet, RunLost
 from umbel.message import Lost, Message, Posting, Settlement, Unreadable
 from umbel.ports import (
+    NOBODY,
     Beat,
     BrokerOptions,
     DeadLetter,
@@ -229,11 +230,10 @@ class SqliteBroker:
         owner: str,
         *,
         decided: Sequence[Settlement] = (),
-        running: Sequence[int] = (),
-        lost: Lost | None = None,
+        running: Mapping[int, Lost] = NOBODY,
     ) -> None:
         with self._work() as work:
-            runs.abandon(work, owner, decided, running, lost, self._options)
+            runs.abandon(work, owner, decided, running, self._options)
 
     def leave(self, run: str) -> None:
         with self._work() as work:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -86,8 +86,7 @@ def abandon(
     work: Work,
     owner: str,
     decided: Sequence[Settlement],
-    running: Sequence[int],
-    lost: Lost | None,
+    running: Mapping[int, Lost],
     options: BrokerOptions,
 ) -> None:
     """See `Broker.abandon`."""
@@ -96,10 +95,8 @@ def abandon(
         return
     key, info = row
     _, refused = settle(work, key, decided, options)
-    detail = refused[0][1] if refused else f"pool process {owner} died"
-    reason = lost or Lost(Loss.PROCESS, detail)
-    aside = {*running, *(lease for lease, _ in refused)}
-    end_leases(work, key, aside, replace(reason, info=info))
+    aside = {**running, **{lease: Lost(Loss.PROCESS, sentence) for lease, sentence in refused}}
+    end_leases(work, key, {lease: replace(lost, info=info) for lease, lost in aside.items()})
     work.tx.execute(_GONE, (key,))
     work.tx.execute(_FORGET_OWNERS, (key - OWNERS_REMEMBERED,))
 
@@ -138,7 +135,7 @@ def _end_run(work: Work, key: int, lost: Lost) -> int:
     ended = 0
     for owner, begin in tx.execute(_OWNERS, (key,)).fetchall():
         begun = [row[0] for row in tx.execute(_BEGUN, (owner, begin))]
-        ended += end_leases(work, owner, begun, lost)
+        ended += end_leases(work, owner, dict.fromkeys(begun, lost))
     tx.execute(_DELETE_OWNERS, (key,))
     tx.execute(_DEAD, (key,))
     return ended

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from umbel.brokers.sqlite.dead import bury
@@ -96,10 +96,14 @@ def keep_results(work: Work, results: Sequence[Result]) -> None:
         work.rings.results.extend(result.task_id for result in results)
 
 
-def end_leases(work: Work, owner: int, running: Iterable[int], lost: Lost) -> int:
+def end_leases(work: Work, owner: int, running: Mapping[int, Lost]) -> int:
     """Set `running` aside, give all others back; how many leases there were."""
     held = held_by(work, owner)
-    aside = [(lost.loss, lost.detail, lost.info, held[n]) for n in set(running) if n in held]
+    aside = [
+        (lost.loss, lost.detail, lost.info, held[lease])
+        for lease, lost in running.items()
+        if lease in held
+    ]
     work.tx.executemany(_SET_ASIDE, aside)
     work.tx.executemany(_REDELIVER, [(n,) for n in held.values()])
     for n in held.values():

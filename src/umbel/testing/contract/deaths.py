@@ -193,7 +193,7 @@ class AbandonContract(DriverSuite):
         lease = hand.take_one().lease
         hand.abandon(running=[lease])
         hand.abandon(running=[lease])
-        rig.driver.abandon("nobody#7", running=[1])
+        rig.driver.abandon("nobody#7", running={1: Lost(Loss.PROCESS, "signal 9")})
         assert rig.stats().lost == 1
 
     def test_leases_that_are_not_its_own_are_left_alone(self, rig: Rig) -> None:

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from umbel.clock import SYSTEM, Clock, ManualClock
-from umbel.message import Dead, Delivery, How, Lost, Message, Posting, Result, Settlement
+from umbel.message import Dead, Delivery, How, Loss, Lost, Message, Posting, Result, Settlement
 from umbel.ports import (
     Broker,
     BrokerOptions,
@@ -164,7 +164,8 @@ class Hand:
         running: Sequence[int] = (),
         lost: Lost | None = None,
     ) -> None:
-        self.driver.abandon(self.name, decided=decided, running=running, lost=lost)
+        reason = lost or Lost(Loss.PROCESS, f"pool process {self.name} died")
+        self.driver.abandon(self.name, decided=decided, running=dict.fromkeys(running, reason))
 
     @property
     def held(self) -> frozenset[int]:
