@@ -100,6 +100,7 @@ def build_message(
     ignore_result: bool | None = None,
     shadow: str | None = None,
     custom: Mapping[str, Any] | None = None,
+    delivery_mode: int = 2,
 ) -> Message:
     """One message, with every header that Celery always writes, in its order.
 
@@ -131,7 +132,7 @@ def build_message(
     properties: dict[str, Any] = {
         "correlation_id": task_id,
         "reply_to": reply_to,
-        "delivery_mode": 2,
+        "delivery_mode": delivery_mode,
         "delivery_info": {"exchange": exchange, "routing_key": routing_key},
         "priority": priority,
         "body_encoding": "base64",

@@ -152,6 +152,7 @@ class Publisher:
             ignore_result=plan.ignore_result,
             shadow=options.get("shadow"),
             custom=custom,
+            delivery_mode=plan.delivery_mode,
         )
         if before_task_publish.receivers:
             message = self._announce(plan, message, (*sent, dict(embed)), form)
@@ -207,7 +208,7 @@ class Publisher:
                 for posting in postings:
                     if posting.routing_key not in connections.declared:
                         connections.declare(posting.routing_key)
-                return connections.broker.publish(postings)
+                return connections.outlet.publish(postings)
             except BrokerUnavailable as error:
                 if policy is None or not isinstance(
                     error, policy.retry_errors or BrokerUnavailable

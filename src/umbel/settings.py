@@ -61,7 +61,20 @@ class Settings:
 
     # The types of what this release honours; everything else is an object to a type checker.
     accept_content: tuple[str, ...]
+    broker_connection_max_retries: int | None
+    broker_connection_retry: bool
+    broker_connection_retry_on_startup: bool | None
+    broker_host: str | None
+    broker_password: str | None
+    broker_port: int | str | None
+    broker_read_url: str | None
+    broker_transport: str | None
+    broker_transport_options: Mapping[str, object]
     broker_url: str | None
+    broker_user: str | None
+    broker_vhost: str | None
+    broker_write_url: str | None
+    cache_backend: str | None
     cache_backend_options: Mapping[str, object]
     database_create_tables_at_setup: bool
     database_engine_callback: object
@@ -69,6 +82,7 @@ class Settings:
     database_short_lived_sessions: bool
     database_table_names: Mapping[str, object] | None
     database_table_schemas: Mapping[str, object] | None
+    database_url: str | None
     dead_letters_max_age: float
     dead_letters_max_bytes: int
     dead_letters_max_count: int
@@ -76,6 +90,11 @@ class Settings:
     imports: tuple[str, ...]
     include: tuple[str, ...]
     result_backend: str | None
+    result_backend_always_retry: bool
+    result_backend_base_sleep_between_retries_ms: int
+    result_backend_max_retries: float
+    result_backend_max_sleep_between_retries_ms: int
+    result_backend_transport_options: Mapping[str, object]
     result_accept_content: tuple[str, ...] | None
     result_compression: str | None
     result_expires: float | None
@@ -97,6 +116,7 @@ class Settings:
     task_compression: str | None
     task_create_missing_queues: bool
     task_dead_letters: bool
+    task_default_delivery_mode: Literal[1, 2]
     task_default_exchange: str | None
     task_default_priority: int | None
     task_default_queue: str
@@ -104,6 +124,7 @@ class Settings:
     task_eager_propagates: bool
     task_eta_in_broker: bool
     task_ignore_result: bool
+    task_inherit_parent_priority: bool
     task_max_message_size: int
     task_max_redeliveries: int
     task_protocol: Literal[2]
@@ -365,11 +386,6 @@ def _accept(setting: Setting, value: object) -> object:
         accepted = setting.kind.accept(value)
     except WrongValue as error:
         raise _wrong(f"setting {setting.name!r}", setting, value, str(error)) from None
-    if setting.refused and accepted != setting.default:
-        raise ImproperlyConfigured(
-            f"setting {setting.name!r} can't be {_shown(setting.name, accepted)}: "
-            f"{setting.sentence}"
-        )
     return accepted
 
 
