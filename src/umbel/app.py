@@ -30,6 +30,7 @@ from umbel.dead import DeadLetters
 from umbel.discovery import Discovery, Packages
 from umbel.formats import CallReader, ResultFormat
 from umbel.naming import modern
+from umbel.instants import time_zone
 from umbel.options import (
     NOTHING,
     CallKeywords,
@@ -40,7 +41,7 @@ from umbel.options import (
     merge_task,
 )
 from umbel.ports import ResultStore
-from umbel.publish import Publisher, time_zone
+from umbel.publish import Publisher
 from umbel.registry import AnyTask, TaskRegistry, task_of_class, task_of_function, warn_if_taken
 from umbel.result import AsyncResult
 from umbel.retry import RetryPolicy

@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from datetime import datetime, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from types import MappingProxyType
 from typing import Any, Final, TypedDict, cast
 
@@ -15,6 +15,7 @@ import msgspec
 from umbel.compression import find_compression
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
 from umbel.request import executing
+from umbel.instants import When
 from umbel.retry import AutoRetry, Backoff, RetryPolicy
 from umbel.retry.auto import check_together, max_retries_of
 from umbel.routing import Address, Router
@@ -25,7 +26,6 @@ from umbel.warning import warn
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-When = float | datetime | str
 Handler = Callable[..., object]
 ExceptionTypes = tuple[type[BaseException], ...]
 
@@ -34,7 +34,8 @@ class RetryKeywords(TypedDict, total=False):
     """What `Task.retry` takes beside its own parameters."""
 
     expires: When | None
-    """Seconds from now, or an instant, after which it isn't started any more."""
+    """Seconds from now, or an instant, after which it isn't started any more; naive times are in
+    the app's zone."""
     queue: str | None
     exchange: str | None
     routing_key: str | None
@@ -73,9 +74,10 @@ class CallKeywords(RetryKeywords, total=False):
     delivery_mode: int | str | None
     """2 (``"persistent"``) or 1 (``"transient"``): may a broker that can forget it do so? A retry
     keeps it."""
-    countdown: float | None
-    """Seconds until it is due; wins over `eta`."""
-    eta: datetime | str | None
+    countdown: float | timedelta | None
+    """Seconds until it is due; wins over `eta`, unless it is 0."""
+    eta: datetime | date | str | None
+    """When it is due; naive times are in the app's zone."""
 
 
 class TaskKeywords(TypedDict, total=False):
