@@ -209,8 +209,15 @@ def url_of_parts(conf: Settings) -> str | None:
 class Connections:
     """The drivers of one app in this process. Thread-safe."""
 
-    def __init__(self, conf: Settings, clock: Clock, results: Callable[[], Results]) -> None:
+    def __init__(
+        self,
+        conf: Settings,
+        clock: Clock,
+        results: Callable[[], Results],
+        default_url: str = DEFAULT_URL,
+    ) -> None:
         self._conf = conf
+        self._default_url = default_url
         self._results = results
         self._clock = clock
         self._lock = threading.RLock()
@@ -247,12 +254,12 @@ class Connections:
     @property
     def broker_url(self) -> str:
         """Where messages are taken from, and looked at."""
-        return self._conf.broker_read_url or self._named_url or DEFAULT_URL
+        return self._conf.broker_read_url or self._named_url or self._default_url
 
     @property
     def outlet_url(self) -> str:
         """Where messages are sent to."""
-        return self._conf.broker_write_url or self._named_url or DEFAULT_URL
+        return self._conf.broker_write_url or self._named_url or self._default_url
 
     @property
     def names_a_broker(self) -> bool:
@@ -381,6 +388,13 @@ class Connections:
         )
 
     def _say_default(self) -> None:
+        if self._default_url != DEFAULT_URL:
+            raise ImproperlyConfigured(
+                f"no broker is named, and this app's default is Celery's, {self._default_url}, "
+                "which comes with the release 'RabbitMQ'. Name one, for example with "
+                "broker='sqlite:///tasks.db', the setting broker_url or the environment variable "
+                "CELERY_BROKER_URL"
+            )
         if not self._warned_default:
             self._warned_default = True
             path = os.path.abspath(DEFAULT_URL.removeprefix("sqlite:///"))

@@ -56,7 +56,8 @@ class Settings:
     and object, of what isn't honoured in this release. Deleting a setting brings back what is
     below it.
 
-    Seconds are floats and "no limit" is None, whichever way they were given.
+    Seconds are floats and "no limit" is None, whichever way they were given. `defaults` are others
+    than Umbel's.
     """
 
     # The types of what this release honours; everything else is an object to a type checker.
@@ -162,19 +163,21 @@ class Settings:
     worker_task_log_datefmt: str | None
     worker_task_log_format: str
 
+    _defaults: dict[str, object]
     _warned: set[str]
     _version: int
     _set: set[str]
     _layers: tuple[dict[str, object], dict[str, object]]
 
-    def __init__(self) -> None:
+    def __init__(self, defaults: Mapping[str, object] | None = None) -> None:
         values = self.__dict__
+        values["_defaults"] = dict(defaults or {})
         values["_warned"] = set()
         values["_version"] = 0
         values["_set"] = set()
         values["_layers"] = ({}, {})
         for name, setting in SETTINGS.items():
-            values[name] = _default_of(setting)
+            values[name] = self._defaults.get(name, _default_of(setting))
 
     def update(
         self,
@@ -296,7 +299,7 @@ class Settings:
         for layer in self._layers:
             if name in layer:
                 return layer[name]
-        return _default_of(SETTINGS[name])
+        return self._defaults.get(name, _default_of(SETTINGS[name]))
 
     def _put(self, values: Mapping[str, object]) -> None:
         self.__dict__.update(values)
