@@ -155,21 +155,15 @@ def settings_page() -> str:
             lambda s: s.state is State.HONOURED and s.name not in own,
         ),
         (
-            "Refused",
-            "Going on without them would lose a task or change what it does, so setting one is an "
-            "error.",
-            lambda s: s.refused,
-        ),
-        (
             "Later",
             "Known and checked, without effect yet; setting one warns, once.",
-            lambda s: s.state is State.LATER and not s.refused,
+            lambda s: s.state is State.LATER,
         ),
         (
             "Never",
             "Known, so that a configuration of Celery's can be taken over as it is; setting one "
             "warns, once.",
-            lambda s: s.state is State.NEVER and not s.refused,
+            lambda s: s.state is State.NEVER,
         ),
     )
     parts = [INTRODUCTION]

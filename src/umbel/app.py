@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -18,79 +17,49 @@ from typing import (
     ParamSpec,
     TypeVar,
     Unpack,
-    cast,
     overload,
 )
 
 from umbel.annotations import annotate
-from umbel.arguments import checked_id, named_arguments, positional_arguments
-from umbel.canvas import Signature, check_links, signature
+from umbel.canvas import Signature, signature
 from umbel.clock import SYSTEM, Clock
-from umbel.configure import Defaults, Source, evaluated, named_by
+from umbel.configure import Defaults, Source, Sources, named_by
 from umbel.connect import BrokerDriver, Connections, Results
 from umbel.current import get_current_task, set_current, set_default
 from umbel.dead import DeadLetters
 from umbel.discovery import Discovery, Packages
-from umbel.exceptions import (
-    AlwaysEagerIgnored,
-    DuplicateTaskNameWarning,
-    ImproperlyConfigured,
-    NotRegistered,
-    TaskRevokedError,
-)
 from umbel.formats import CallReader, ResultFormat
-from umbel.message import Result
 from umbel.naming import modern
+from umbel.instants import time_zone
 from umbel.options import (
     NOTHING,
     CallKeywords,
     Plan,
     TaskKeywords,
     TaskOptions,
-    check_call_names,
     merge_call,
     merge_task,
 )
-from umbel.ports import ResultStore, Revocation
-from umbel.publish import Publisher, add_children, new_id, time_zone
-from umbel.result import AsyncResult, revocation_payload, signal_name
+from umbel.ports import ResultStore
+from umbel.publish import Publisher
+from umbel.registry import AnyTask, TaskRegistry, task_of_class, task_of_function, warn_if_taken
+from umbel.result import AsyncResult
 from umbel.retry import RetryPolicy
+from umbel.revoking import revoke
 from umbel.routing import DESTINATION, Address, Router
+from umbel.sending import make_router, send_by_name
 from umbel.serialization import JSON
 from umbel.serializers import Serializer
-from umbel.settings import FROM_DEFAULTS, FROM_OBJECT, Settings, from_environment
+from umbel.settings import Settings, from_environment
 from umbel.shared import SHARED, Shared
 from umbel.signals import Signal
-from umbel.states import READY_STATES, REVOKED
-from umbel.stored import encode_meta
 from umbel.task import Task
-from umbel.taskclass import class_name
 
 if TYPE_CHECKING:
     from umbel.why import Why
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S")
-
-AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
-
-CONTROL_CHANNEL = "control"
-
-
-class TaskRegistry(dict[str, Task[..., Any]]):
-    """The tasks of an app by name."""
-
-    def __missing__(self, name: str) -> Task[..., Any]:
-        from difflib import get_close_matches  # only a mistake pays for its import
-
-        near = get_close_matches(str(name), self, n=3)
-        question = (
-            f"did you mean {' or '.join(map(repr, near))}?"
-            if near
-            else "import the module that defines it, or name it in include="
-        )
-        raise NotRegistered(f"task {name!r} isn't known here; {question}")
 
 
 class Umbel:
@@ -133,7 +102,7 @@ class Umbel:
         self.namespace = namespace or ""
         self.strict_typing = strict_typing
         self._conf = Settings()
-        self._sources: list[tuple[int, Source | Defaults]] = []
+        self._sources = Sources(self._conf)
         given = {"broker_url": broker, "result_backend": backend, "include": include}
         self._conf.update(
             {
@@ -172,7 +141,7 @@ class Umbel:
     @functools.cached_property
     def conf(self) -> Settings:
         """The settings; the first look reads what `config_from_object` named."""
-        self._read_sources()
+        self._sources.read()
         return self._conf
 
     def config_from_object(
@@ -191,10 +160,10 @@ class Umbel:
         `ImproperlyConfigured`, also for a mixture of old names and new ones.
         """
         source = Source(obj, self.namespace if namespace is None else namespace, silent)
-        self._sources = [each for each in self._sources if each[0] != FROM_OBJECT]
-        self._add_source(FROM_OBJECT, source)
+        self._sources.take(source)
+        self._unread()
         if force or self.configured:
-            self._read_sources()
+            self.conf  # noqa: B018  # the look reads it
 
     def config_from_envvar(
         self, variable_name: str, silent: bool = False, force: bool = False
@@ -209,25 +178,11 @@ class Umbel:
 
     def add_defaults(self, defaults: Defaults) -> None:
         """Put these settings, or what the function gives, below all others."""
-        self._add_source(FROM_DEFAULTS, defaults)
+        self._sources.add_defaults(defaults)
+        self._unread()
 
-    def _add_source(self, layer: int, source: Source | Defaults) -> None:
-        self._sources.append((layer, source))
-        self.__dict__.pop("conf", None)  # the next look at it reads them
-
-    def _read_sources(self) -> None:
-        # Taken first: what is imported here may look at the settings itself.
-        sources, self._sources = self._sources, []
-        try:
-            for layer, source in sources:
-                if isinstance(source, Source):
-                    self._conf.lay(layer, source.read())
-                else:
-                    self._conf.lay(layer, modern(evaluated(source)), anew=False)
-        except BaseException:
-            self._sources = sources  # so that the next look says the same
-            self.__dict__.pop("conf", None)
-            raise
+    def _unread(self) -> None:
+        self.__dict__.pop("conf", None)  # the next look at it reads what was named
 
     # Life
 
@@ -287,20 +242,9 @@ class Umbel:
         Its name is the class's `name`, else ``<module>.<class>``. `options` go above those of
         the class. Returns the task. Raises `TypeError` for what isn't one, or has no `run`.
         """
-        made = task() if isinstance(task, type) else task
-        cls = type(made)
-        if not isinstance(made, Task) or not callable(getattr(made, "run", None)):
-            raise TypeError(
-                f"register_task got {task!r:.80}; expected a subclass of umbel.Task with a method "
-                "run, or an object of one"
-            )
-        if made.__dict__.get("app", self) is not self:
-            raise TypeError(f"{made!r} is a task of another app; register its class: {cls!r}")
-        name = options.pop("name", None) or class_name(cls)
-        name = name or self.gen_task_name(cls.__name__, cls.__module__)
-        made.set_up(self, made.run, name, declared=options)
+        made = task_of_class(self, task, options)
         self._annotate(made)
-        self._registry[name] = made
+        self._registry[made.name] = made
         return made
 
     @overload
@@ -371,30 +315,7 @@ class Umbel:
         **options: Unpack[CallKeywords],
     ) -> AsyncResult[Any]:
         """Send a message for a task by its name, which needn't be known here."""
-        check_call_names(options, f"send_task of {name!r}")
-        if self.conf.task_always_eager:
-            warnings.warn(
-                f"send_task({name!r}) sends a message although task_always_eager is set, since it "
-                "takes names, not tasks; tests may want app.tasks[name].apply_async()",
-                AlwaysEagerIgnored,
-                stacklevel=2,
-            )
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"the name of a task is {name!r:.80}; expected a text")
-        task = self.tasks.get(name)
-        call = check_links(cast("Mapping[str, Any]", options))
-        plan = self.plan(name, call, task)
-        task_id = new_id() if task_id is None else checked_id(task_id)
-        posting = self.publisher.build(
-            plan, positional_arguments(args, name), named_arguments(kwargs, name), task_id
-        )
-        self.publisher.send((posting,), plan.policy)
-        result: AsyncResult[Any] = AsyncResult(
-            task_id, self, task_name=name, ignored=plan.ignore_result is True
-        )
-        if options.get("add_to_parent", True):
-            add_children((result,))
-        return result
+        return send_by_name(self, name, args, kwargs, task_id, options)
 
     def signature(
         self,
@@ -425,15 +346,7 @@ class Umbel:
         self, task_ids: Iterable[str], *, terminate: bool = False, signal: str | None = None
     ) -> None:
         """Ask that tasks aren't run; see `AsyncResult.revoke`."""
-        name = signal_name(signal)
-        if isinstance(task_ids, str):
-            raise TypeError(f"revoke got the text {task_ids!r:.80}; expected a list of task ids")
-        revocations = [Revocation(checked_id(task_id), terminate, name) for task_id in task_ids]
-        broker = self.broker
-        self._store_revoked(broker.revoke(revocations))
-        if terminate:
-            for revocation in revocations:
-                broker.broadcast(CONTROL_CHANNEL, revocation_payload(revocation))
+        revoke(self, task_ids, terminate, signal)
 
     def why(self, task_id: str) -> Why:
         """Where a task is and why; ``str()`` of the answer is one plain sentence."""
@@ -474,15 +387,7 @@ class Umbel:
         """Where messages go, by the settings as they are now."""
         conf, kept = self.conf, self._router
         if kept is None or kept[0] != conf.version:
-            router = Router(
-                conf.task_routes,
-                conf.task_queues,
-                default_queue=conf.task_default_queue,
-                default_exchange=conf.task_default_exchange,
-                default_routing_key=conf.task_default_routing_key,
-                create_missing=conf.task_create_missing_queues,
-            )
-            kept = self._router = conf.version, router
+            kept = self._router = conf.version, make_router(conf)
         return kept[1]
 
     def plan(self, name: str, call: Mapping[str, Any], task: Task[..., Any] | None) -> Plan:
@@ -555,31 +460,15 @@ class Umbel:
         `ImproperlyConfigured`, also where `task_serializer` isn't ``auth`` or `accept_content`
         takes anything else: unsigned messages would be sent, or run.
         """
-        from umbel.security import NAME, make_auth  # only who signs needs it
+        from umbel.security import NAME, auth_by_settings  # only who signs needs it
 
-        conf = self.conf
-        if conf.task_serializer != NAME or tuple(conf.accept_content) != (NAME,):
-            raise ImproperlyConfigured(
-                f"task_serializer is {conf.task_serializer!r} and accept_content is "
-                f"{list(conf.accept_content)}; before setup_security() set task_serializer='auth' "
-                "and accept_content=['auth'], so that nothing unsigned is sent or run"
-            )
-        files = {
-            "security_key": key or conf.security_key,
-            "security_certificate": cert or conf.security_certificate,
-            "security_cert_store": store or conf.security_cert_store,
-        }
-        missing = [name for name, value in files.items() if not value]
-        if missing:
-            raise ImproperlyConfigured(
-                f"signing needs {', '.join(missing)}; set it, or give it to setup_security()"
-            )
-        self.serializers[NAME] = make_auth(
-            key=files["security_key"] or "",
-            key_password=key_password or conf.security_key_password,
-            certificate=files["security_certificate"] or "",
-            store=files["security_cert_store"] or "",
-            digest=digest or conf.security_digest,
+        self.serializers[NAME] = auth_by_settings(
+            self.conf,
+            key=key,
+            key_password=key_password,
+            cert=cert,
+            store=store,
+            digest=digest,
             serializer=serializer,
             allowed=allowed_serializers or (),
             now=self.clock.wall,
@@ -615,21 +504,14 @@ class Umbel:
         if not isinstance(name, str):
             raise TypeError(f"the name of a task is {name!r:.80}; expected a text")
         known = self._registry.get(name)
-        if known is None:
-            made = _task_class(base)()
-            made.set_up(self, fun, name, bind=bind, declared=declared)
-            self._annotate(made)
-            if declared.get("shared") is True:
-                SHARED.append(Shared(fun, bind, {**declared, "name": given, "base": base}))
-            return self._registry.setdefault(name, made)
-        if not _same_function(known.__wrapped__, fun):
-            warnings.warn(
-                f"task name {name!r} is taken by {known.__wrapped__!r}, which stays; {fun!r} is "
-                "not registered. Give it a name of its own: @app.task(name=...)",
-                DuplicateTaskNameWarning,
-                stacklevel=3,
-            )
-        return known
+        if known is not None:
+            warn_if_taken(known, fun)
+            return known
+        made = task_of_function(self, fun, name, base, bind, declared)
+        self._annotate(made)
+        if declared.get("shared") is True:
+            SHARED.append(Shared(fun, bind, {**declared, "name": given, "base": base}))
+        return self._registry.setdefault(name, made)
 
     def add_shared(self, fun: Callable[..., Any], bind: bool, declared: dict[str, Any]) -> None:
         """Make a task of a shared one, unless its name is taken: an app's own task wins."""
@@ -653,58 +535,8 @@ class Umbel:
         conf = self.conf
         return RetryPolicy.of(conf.task_publish_retry_policy) if conf.task_publish_retry else None
 
-    def _store_revoked(self, task_ids: Iterable[str]) -> None:
-        """Store REVOKED for what was found waiting, unless a final state is stored already."""
-        ids = sorted(task_ids)
-        store = self.store
-        if store is None or not ids:
-            return
-        final = {
-            record.task_id
-            for record in store.get(ids)
-            if record is not None and record.state in READY_STATES
-        }
-        done = datetime.fromtimestamp(self.clock.wall(), self.zone).isoformat()
-        expires = self.conf.result_expires
-        results = [
-            Result(
-                task_id=task_id,
-                state=REVOKED,
-                meta=encode_meta(
-                    task_id,
-                    REVOKED,
-                    TaskRevokedError("revoked"),
-                    date_done=done,
-                    form=self.result_format,
-                ),
-                expires_at=self.clock.wall() + expires if expires else None,
-            )
-            for task_id in ids
-            if task_id not in final
-        ]
-        if results:
-            store.put(results)
-
     # Last, since a class's own names hide the module's below them.
     @functools.cached_property
     def Task(self) -> type[Any]:
         """The class of this app's tasks, to derive classes from: `task_cls`, with this `app`."""
         return type("Task", (self.task_cls,), {"__module__": __name__, "app": self})
-
-
-def _task_class(base: object) -> type[Task[..., Any]]:
-    if isinstance(base, type) and issubclass(base, Task):
-        return base
-    raise TypeError(f"base is {base!r:.80}; expected umbel.Task or a class derived from it")
-
-
-def _same_function(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """The same, or the same lines of the same file, imported once more."""
-    if one is other:
-        return True
-    places = [
-        (code.co_filename, code.co_firstlineno)
-        for code in (getattr(each, "__code__", None) for each in (one, other))
-        if code is not None
-    ]
-    return len(places) == 2 and places[0] == places[1]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from umbel.exceptions import ImproperlyConfigured
-from umbel.naming import settings_in
+from umbel.naming import modern, settings_in
+from umbel.settings import FROM_DEFAULTS, FROM_OBJECT, Settings
 
 Defaults = Mapping[str, object] | Callable[[], Mapping[str, object]]
 
@@ -45,6 +46,36 @@ class Source:
             raise
 
 
+class Sources:
+    """What an app's settings are still to be read from."""
+
+    def __init__(self, conf: Settings) -> None:
+        self._conf = conf
+        self._waiting: list[tuple[int, Source | Defaults]] = []
+
+    def add_defaults(self, defaults: Defaults) -> None:
+        self._waiting.append((FROM_DEFAULTS, defaults))
+
+    def take(self, source: Source) -> None:
+        """Read this one, in place of any that is named before."""
+        self._waiting = [each for each in self._waiting if each[0] != FROM_OBJECT]
+        self._waiting.append((FROM_OBJECT, source))
+
+    def read(self) -> None:
+        """Put into the settings what was named. What it raises, it raises again the next time."""
+        # Taken first: what is imported here may look at the settings itself.
+        waiting, self._waiting = self._waiting, []
+        try:
+            for layer, source in waiting:
+                if isinstance(source, Source):
+                    self._conf.lay(layer, source.read())
+                else:
+                    self._conf.lay(layer, modern(_evaluated(source)), anew=False)
+        except BaseException:
+            self._waiting = waiting
+            raise
+
+
 def find_object(name: str) -> Any:
     """The module ``a.b``, or the object ``a.b:c`` or ``a.b.c`` in a module."""
     module, colon, path = name.partition(":")
@@ -76,7 +107,7 @@ def named_by(variable: str, silent: bool) -> str | None:
     return name or None
 
 
-def evaluated(defaults: Defaults) -> Mapping[str, object]:
+def _evaluated(defaults: Defaults) -> Mapping[str, object]:
     """A dict of defaults, or what the function that makes one gives."""
     return defaults() if callable(defaults) else defaults
 

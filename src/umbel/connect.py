@@ -14,6 +14,9 @@ own. What it inherits is kept aside untouched, since closing it would talk on th
 ``file:///var/lib/results``            results only: a folder, a file for each
 ``disabled://``                        results only: none are kept
 ====================================  ====================================================
+
+What is sent goes to `broker_write_url`, what is taken and looked at comes from `broker_read_url`;
+without them both are `broker_url`, or what the older settings for its parts make of one.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +32,7 @@ from datetime import tzinfo
 from typing import Final, Literal, Protocol
 
 from umbel.clock import Clock
-from umbel.exceptions import ImproperlyConfigured
+from umbel.exceptions import ImproperlyConfigured, LaterSetting
 from umbel.formats import ResultFormat
 from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
 from umbel.settings import Settings, censored
@@ -50,6 +54,9 @@ _LATER: Final = {
 _STORES_LATER: Final = {**_LATER, "rpc": "RabbitMQ"}
 _EMBEDDED: Final = ("memory", "sqlite")
 _STORES: Final = (*_EMBEDDED, "db", "cache", "file")
+_TRANSPORT_OPTIONS: Final = {"sqlite": ("sync",)}
+"""Of what `broker_transport_options` and `result_backend_transport_options` can have, by scheme."""
+_NO_OPTIONS: Final[Mapping[str, object]] = {}
 _CACHE_IN_MEMORY: Final = "cache+memory"
 """Its name among the states in memory; no broker's URL can name it."""
 
@@ -66,8 +73,13 @@ class BrokerDriver(Broker, Coordinator, Inspector, Protocol):
     """What every driver of this release is: all three at once, on one database."""
 
 
-def make_broker(url: str, options: BrokerOptions, clock: Clock) -> BrokerDriver:
-    """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`."""
+def make_broker(
+    url: str, options: BrokerOptions, clock: Clock, transport: Mapping[str, object] = _NO_OPTIONS
+) -> BrokerDriver:
+    """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`.
+
+    `transport` is `broker_transport_options`.
+    """
     scheme = _scheme("broker_url", url, _EMBEDDED, _LATER)
     if scheme == "memory":
         from umbel.brokers.memory import MemoryBroker
@@ -75,7 +87,7 @@ def make_broker(url: str, options: BrokerOptions, clock: Clock) -> BrokerDriver:
         return MemoryBroker(_memory_name("broker_url", url), options, clock=clock)
     from umbel.brokers.sqlite import SqliteBroker
 
-    path, synchronous = _sqlite_file("broker_url", url)
+    path, synchronous = _sqlite_file("broker_url", url, "broker_transport_options", transport)
     return SqliteBroker(path, options, clock=clock, synchronous=synchronous)
 
 
@@ -97,7 +109,10 @@ def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> Resu
             return FileStore(folder, expires=expires, form=results.form, clock=clock)
     from umbel.stores.sqlite import SqliteStore
 
-    path, synchronous = _sqlite_file("result_backend", url)
+    transport = conf.result_backend_transport_options
+    path, synchronous = _sqlite_file(
+        "result_backend", url, "result_backend_transport_options", transport
+    )
     return SqliteStore(path, clock=clock, synchronous=synchronous)
 
 
@@ -164,21 +179,57 @@ def lives_in_one_process(url: str) -> bool:
     return url.partition("://")[0] in ("memory", _CACHE_IN_MEMORY)
 
 
+def url_of_parts(conf: Settings) -> str | None:
+    """The broker's URL from `broker_transport`, `broker_host` and the like; None without them.
+
+    As in Celery a `broker_host` may be a whole URL, and a kind that isn't named is AMQP.
+    """
+    scheme, host, path = conf.broker_transport, conf.broker_host, conf.broker_vhost
+    user, password, port = conf.broker_user, conf.broker_password, conf.broker_port
+    if host and "://" in host:
+        return host
+    if all(part in (None, "") for part in (scheme, host, path, user, password, port)):
+        return None
+    from urllib.parse import quote
+
+    scheme = scheme or "amqp"
+    login = quote(user or "", safe="") + (f":{quote(password, safe='')}" if password else "")
+    place = host or ("" if scheme in _EMBEDDED else "localhost")
+    return "".join(
+        (
+            f"{scheme}://",
+            f"{login}@" if login else "",
+            place,
+            f":{port}" if port not in (None, "") else "",
+            f"/{path}" if path else "",
+        )
+    )
+
+
 class Connections:
     """The drivers of one app in this process. Thread-safe."""
 
-    def __init__(self, conf: Settings, clock: Clock, results: Callable[[], Results]) -> None:
+    def __init__(
+        self,
+        conf: Settings,
+        clock: Clock,
+        results: Callable[[], Results],
+        default_url: str = DEFAULT_URL,
+    ) -> None:
         self._conf = conf
+        self._default_url = default_url
         self._results = results
         self._clock = clock
         self._lock = threading.RLock()
         self._broker: BrokerDriver | None = None
+        self._outlet: BrokerDriver | None = None
         self._store: ResultStore | None = None
         self._replaced: list[BrokerDriver | ResultStore] = []
         self._inherited: list[object] = []
         self._bereft: dict[str, str] = {}
         """What to say of URLs that only the parent process can use."""
         self._warned_default = False
+        self._warned_options: set[str] = set()
         self._seen_version = conf.version
         self._opened_with: tuple[str | None, ...] = ()
         self.declared: set[str] = set()
@@ -191,19 +242,43 @@ class Connections:
         return self._broker or self._open_broker()
 
     @property
+    def outlet(self) -> BrokerDriver:
+        """The opened broker that messages are sent to: `broker`, unless the settings part them."""
+        return self._outlet or self._open_outlet()
+
+    @property
     def store(self) -> ResultStore | None:
         """The opened result store; None where results are disabled."""
         return self._store or self._open_store()
 
     @property
     def broker_url(self) -> str:
-        return self._conf.broker_url or DEFAULT_URL
+        """Where messages are taken from, and looked at."""
+        return self._conf.broker_read_url or self._named_url or self._default_url
+
+    @property
+    def outlet_url(self) -> str:
+        """Where messages are sent to."""
+        return self._conf.broker_write_url or self._named_url or self._default_url
+
+    @property
+    def names_a_broker(self) -> bool:
+        """Whether the settings do, and the default isn't used."""
+        return bool(self._conf.broker_read_url or self._conf.broker_write_url or self._named_url)
+
+    @property
+    def _named_url(self) -> str | None:
+        return self._conf.broker_url or url_of_parts(self._conf)
 
     @property
     def store_url(self) -> str | None:
         """Where results are kept; None where they are disabled."""
-        url = self._conf.result_backend or self.broker_url
+        url = _store_url(self._conf) or self.broker_url
         return None if url in DISABLED else url
+
+    @property
+    def urls(self) -> tuple[str | None, ...]:
+        return self.broker_url, self.store_url, self.outlet_url
 
     def refresh(self) -> None:
         """Let go of what is open if the settings name other URLs by now.
@@ -214,40 +289,81 @@ class Connections:
             return
         with self._lock:
             self._seen_version = self._conf.version
-            if self._opened_with not in ((), (self.broker_url, self.store_url)):
-                self._replaced += [each for each in (self._store, self._broker) if each]
-                self._broker = self._store = None
+            if self._opened_with not in ((), self.urls):
+                self._replaced += self._let_go()
                 self.declared = set()
                 self._opened_with = ()
 
     def declare(self, queue: str) -> None:
         """Make `queue` exist, once per process."""
-        self.broker.declare([queue])
+        self.outlet.declare([queue])
         self.declared.add(queue)
 
     def close(self) -> None:
         """Close what is open; a later use opens anew."""
         with self._lock:
-            broker, self._broker = self._broker, None
-            store, self._store = self._store, None
+            drivers = [*self._let_go(), *self._replaced]
             self.declared = set()
             self._opened_with = ()
-            replaced, self._replaced = self._replaced, []
-        for driver in (store, broker, *replaced):
-            if driver is not None:
-                driver.close()
+            self._replaced = []
+        for driver in drivers:
+            driver.close()
+
+    def _let_go(self) -> list[BrokerDriver | ResultStore]:
+        """Nothing is open any more; what was."""
+        broker, outlet, store = self._broker, self._outlet, self._store
+        self._broker = self._outlet = self._store = None
+        apart = None if outlet is broker else outlet
+        return [driver for driver in (store, apart, broker) if driver is not None]
+
+    def check_options(self) -> None:
+        """Warn, once each, of transport options that the drivers don't have."""
+        for setting, options, url in (
+            ("broker_transport_options", self._conf.broker_transport_options, self.broker_url),
+            ("broker_transport_options", self._conf.broker_transport_options, self.outlet_url),
+            (
+                "result_backend_transport_options",
+                self._conf.result_backend_transport_options,
+                self.store_url,
+            ),
+        ):
+            self._check_options(setting, options, url or "disabled")
+
+    def _check_options(self, setting: str, options: Mapping[str, object], url: str) -> None:
+        scheme = url.partition(":")[0].partition("+")[0]
+        known = _TRANSPORT_OPTIONS.get(scheme, ())
+        for name in options:
+            sentence = (
+                f"{setting} has {name!r}, which changes nothing for {scheme}://; known there: "
+                f"{', '.join(known) or 'nothing'}"
+            )
+            if name not in known and sentence not in self._warned_options:
+                self._warned_options.add(sentence)
+                warnings.warn(sentence, LaterSetting, stacklevel=2)
 
     def _open_broker(self) -> BrokerDriver:
         with self._lock:
-            if self._broker is not None:
-                return self._broker
-            self._check_fork(self.broker_url)
-            if self._conf.broker_url is None:
-                self._say_default()
-            broker = make_broker(self.broker_url, self._options(), self._clock)
-            broker.open()
-            self._broker, self._opened_with = broker, (self.broker_url, self.store_url)
-            return broker
+            if self._broker is None:
+                self._broker = self._open(self.broker_url)
+            return self._broker
+
+    def _open_outlet(self) -> BrokerDriver:
+        with self._lock:
+            if self._outlet is None:
+                is_one = self.outlet_url == self.broker_url
+                self._outlet = self.broker if is_one else self._open(self.outlet_url)
+            return self._outlet
+
+    def _open(self, url: str) -> BrokerDriver:
+        self._check_fork(url)
+        if not self.names_a_broker:
+            self._say_default()
+        self.check_options()
+        transport = self._conf.broker_transport_options
+        broker = make_broker(url, self._options(), self._clock, transport)
+        broker.open()
+        self._opened_with = self.urls
+        return broker
 
     def _open_store(self) -> ResultStore | None:
         url = self.store_url
@@ -256,9 +372,10 @@ class Connections:
         with self._lock:
             if self._store is None:
                 self._check_fork(url)
+                self.check_options()
                 store = make_store(url, self._conf, self._clock, self._results())
                 store.open()
-                self._store, self._opened_with = store, (self.broker_url, self.store_url)
+                self._store, self._opened_with = store, self.urls
             return self._store
 
     def _options(self) -> BrokerOptions:
@@ -271,6 +388,13 @@ class Connections:
         )
 
     def _say_default(self) -> None:
+        if self._default_url != DEFAULT_URL:
+            raise ImproperlyConfigured(
+                f"no broker is named, and this app's default is Celery's, {self._default_url}, "
+                "which comes with the release 'RabbitMQ'. Name one, for example with "
+                "broker='sqlite:///tasks.db', the setting broker_url or the environment variable "
+                "CELERY_BROKER_URL"
+            )
         if not self._warned_default:
             self._warned_default = True
             path = os.path.abspath(DEFAULT_URL.removeprefix("sqlite:///"))
@@ -281,19 +405,39 @@ class Connections:
             raise ImproperlyConfigured(self._bereft[url])
 
     def _after_fork(self) -> None:
-        broker, store = self._broker, self._store
+        drivers = self._broker, self._store, self._outlet
         self._lock = threading.RLock()
-        self._inherited += [each for each in (broker, store, *self._replaced) if each]
+        self._inherited += [*self._let_go(), *self._replaced]
         self._replaced = []
-        self._broker = self._store = None
         self.declared = set()
-        for driver, url in zip((broker, store), self._opened_with, strict=False):
+        for driver, url in zip(drivers, self._opened_with, strict=False):
             if driver is not None and url is not None and lives_in_one_process(url):
                 self._bereft[url] = (
                     f"{url} lives in the process that opened it (pid {os.getppid()}), and this is "
                     f"a fork of it (pid {os.getpid()}): nobody would see what is sent or kept "
                     "here. Name one that processes share, for example sqlite:///tasks.db"
                 )
+
+
+def _store_url(conf: Settings) -> str | None:
+    """`result_backend`, or what the older settings for databases and caches make of one."""
+    named, database, cache = conf.result_backend, conf.database_url, conf.cache_backend
+    if named == "database" and not database:
+        raise ImproperlyConfigured(
+            "result_backend is 'database' and database_url isn't set; write the database's URL as "
+            "result_backend, with db+ before it, such as db+postgresql+psycopg://host/name"
+        )
+    if named == "cache" and not cache:
+        raise ImproperlyConfigured(
+            "result_backend is 'cache' and cache_backend isn't set; write the cache's URL as "
+            "result_backend, such as cache+memcached://host:11211/"
+        )
+    if database and named in (None, "database"):
+        return database if database.startswith("db+") else f"db+{database}"
+    if cache and named in (None, "cache"):
+        url = cache if "://" in cache else f"{cache}://"
+        return url if url.startswith("cache+") else f"cache+{url}"
+    return named
 
 
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()
@@ -344,8 +488,10 @@ def _memory_name(setting: str, url: str) -> str:
     return name
 
 
-def _sqlite_file(setting: str, url: str) -> tuple[str, Literal["normal", "full"]]:
-    """(absolute path, synchronous mode)."""
+def _sqlite_file(
+    setting: str, url: str, options_setting: str, options: Mapping[str, object]
+) -> tuple[str, Literal["normal", "full"]]:
+    """(absolute path, synchronous mode); what the URL says goes above the transport options."""
     from urllib.parse import parse_qsl, unquote, urlsplit
 
     parts = urlsplit(url)
@@ -359,12 +505,13 @@ def _sqlite_file(setting: str, url: str) -> tuple[str, Literal["normal", "full"]
         raise ImproperlyConfigured(
             f"{setting} {url!r}: each connection would have a database of its own. Use memory://"
         )
+    given = [(options_setting, "sync", options["sync"])] if "sync" in options else []
+    given += [(f"{setting} {url!r}", *pair) for pair in parse_qsl(parts.query, True)]
     synchronous: Literal["normal", "full"] = "normal"
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name != "sync" or value.lower() not in ("normal", "full"):
+    for where, name, value in given:
+        if name != "sync" or str(value).lower() not in ("normal", "full"):
             raise ImproperlyConfigured(
-                f"{setting} {url!r} has {name}={value!r}; the only option is sync=normal or "
-                "sync=full"
+                f"{where} has {name}={value!r}; the only option is sync=normal or sync=full"
             )
-        synchronous = "full" if value.lower() == "full" else "normal"
+        synchronous = "full" if str(value).lower() == "full" else "normal"
     return os.path.abspath(path), synchronous

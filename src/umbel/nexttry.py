@@ -8,10 +8,11 @@ from typing import Any
 
 from umbel.exceptions import InvalidTaskError
 from umbel.formats import CallFormat, encode_call
+from umbel.instants import due, expiry
 from umbel.message import Message, Posting
 from umbel.options import priority_option, seconds_option
 from umbel.protocol import FIRST_RUN, next_headers, priority_of, rebuild_message
-from umbel.publish import check_size, custom_headers, due, expiry, new_id
+from umbel.publish import check_size, custom_headers, new_id
 from umbel.request import Context
 from umbel.routing import Address
 from umbel.saferepr import safe_repr

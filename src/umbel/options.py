@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from datetime import datetime, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from types import MappingProxyType
 from typing import Any, Final, TypedDict, cast
 
@@ -15,15 +14,18 @@ import msgspec
 
 from umbel.compression import find_compression
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
+from umbel.request import executing
+from umbel.instants import When
 from umbel.retry import AutoRetry, Backoff, RetryPolicy
 from umbel.retry.auto import check_together, max_retries_of
 from umbel.routing import Address, Router
 from umbel.settings import Settings, resolve_acks_on_failure, resolve_acks_on_timeout
+from umbel.settings_kinds import DELIVERY_MODE, WrongValue
 from umbel.typed import Typed
+from umbel.warning import warn
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-When = float | datetime | str
 Handler = Callable[..., object]
 ExceptionTypes = tuple[type[BaseException], ...]
 
@@ -32,7 +34,8 @@ class RetryKeywords(TypedDict, total=False):
     """What `Task.retry` takes beside its own parameters."""
 
     expires: When | None
-    """Seconds from now, or an instant, after which it isn't started any more."""
+    """Seconds from now, or an instant, after which it isn't started any more; naive times are in
+    the app's zone."""
     queue: str | None
     exchange: str | None
     routing_key: str | None
@@ -68,9 +71,13 @@ class CallKeywords(RetryKeywords, total=False):
     chain: Any
     """Signatures of what comes after it, the last one first."""
 
-    countdown: float | None
-    """Seconds until it is due; wins over `eta`."""
-    eta: datetime | str | None
+    delivery_mode: int | str | None
+    """2 (``"persistent"``) or 1 (``"transient"``): may a broker that can forget it do so? A retry
+    keeps it."""
+    countdown: float | timedelta | None
+    """Seconds until it is due; wins over `eta`, unless it is 0."""
+    eta: datetime | date | str | None
+    """When it is due; naive times are in the app's zone."""
 
 
 class TaskKeywords(TypedDict, total=False):
@@ -139,8 +146,8 @@ class TaskKeywords(TypedDict, total=False):
 
 
 CALL_NAMES: Final = frozenset(CallKeywords.__annotations__)
-RETRY_NAMES: Final = CALL_NAMES - {"link", "link_error", "chain"}
-"""A retry keeps what follows from its task."""
+RETRY_NAMES: Final = CALL_NAMES - {"link", "link_error", "chain", "delivery_mode"}
+"""A retry keeps these of its task."""
 TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__) - {"base"}
 HANDLERS: Final = ("before_start", "on_success", "on_retry", "on_failure", "after_return")
 SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
@@ -150,7 +157,7 @@ _AUTORETRY = tuple(each.name for each in fields(AutoRetry))
 _LATER_WITH_API: Final = frozenset(
     {
         "backend", "confirm_timeout",
-        "connection", "declare", "delivery_mode",
+        "connection", "declare",
         "producer", "publisher", "rate_limit", "result_cls",
         "route_name", "stamped_headers", "stamps", "timeout",
     }
@@ -214,6 +221,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     compression: str | None
     typed: Typed | None
     """The parameters whose arguments are lowered to plain data."""
+    delivery_mode: int
 
 
 def merge_task(declared: Mapping[str, Any], conf: Settings) -> TaskOptions:
@@ -283,6 +291,9 @@ def merge_call(
         return seconds_option(name, value)
 
     priority = routed.get("priority")
+    if priority is None and conf.task_inherit_parent_priority:
+        priority = _priority_of_parent()
+    delivery_mode = routed.get("delivery_mode")
     ignore_result = routed.get("ignore_result", None if task is None else task.ignore_result)
     retry = routed.get("retry", conf.task_publish_retry)
     return Plan(
@@ -304,6 +315,11 @@ def merge_call(
         serializer=cast("str | None", routed.get("serializer")) or conf.task_serializer,
         compression=cast("str | None", routed.get("compression")) or conf.task_compression,
         typed=typed,
+        delivery_mode=(
+            conf.task_default_delivery_mode
+            if delivery_mode is None
+            else delivery_mode_option(delivery_mode)
+        ),
     )
 
 
@@ -342,10 +358,9 @@ def check_task_names(options: Mapping[str, object], where: str) -> None:
 def _refuse(name: str, value: object, where: str, known: Iterable[str]) -> None:
     if name == "rate_limit":
         # As with the setting: said, and not a reason to stop an app that comes from Celery.
-        warnings.warn(
+        warn(
             f"{where}: rate_limit has no effect yet; it is honoured by the release 'API'",
             LaterSetting,
-            stacklevel=6,
         )
         return
     if name in _LATER:
@@ -408,6 +423,21 @@ def priority_option(value: object) -> int:
     raise ValueError(
         f"priority is {value!r}; expected a whole number from 0 to 9, where 9 is served first"
     )
+
+
+def delivery_mode_option(value: object) -> int:
+    """The number of a delivery mode. Raises `ValueError`."""
+    try:
+        return cast(int, DELIVERY_MODE.accept(value))
+    except WrongValue:
+        raise ValueError(f"delivery_mode is {value!r}; expected {DELIVERY_MODE.text}") from None
+
+
+def _priority_of_parent() -> object:
+    """The priority of the message that a worker runs a task for here; None outside of tasks."""
+    entry = executing()
+    info = None if entry is None else entry.request.delivery_info
+    return None if info is None else info.get("priority")
 
 
 def _policy(options: Mapping[str, Any], conf: Settings) -> RetryPolicy:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
-from threading import Event
 from typing import Final
 
 from umbel.message import Result
@@ -16,19 +16,69 @@ LONGEST: Final = 0.5
 """Seconds: 5 ms, 7, 10, 14, … and after about 14 times, 1.7 s in all, every half second."""
 
 
+class Interrupts:
+    """Counts the calls of a store's `interrupt`; each waiting thread sees each of them once."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._seen = threading.local()
+
+    def add(self) -> None:
+        self._count += 1
+
+    def take(self) -> bool:
+        """Whether there was one that this thread hasn't seen yet."""
+        count = self._count
+        if getattr(self._seen, "count", 0) == count:
+            return False
+        self._seen.count = count
+        return True
+
+
+class Pauses:
+    """The pauses of a store that is polled; they end early when it is closed or interrupted."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._interrupts = Interrupts()
+        self._closed = False
+
+    def open(self) -> None:
+        self._closed = False
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def interrupt(self) -> None:
+        with self._changed:
+            self._interrupts.add()
+            self._changed.notify_all()
+
+    def sleep(self, seconds: float) -> bool:
+        """Whether it ended early."""
+        with self._changed:
+            return self._changed.wait_for(self._is_over, seconds)
+
+    def _is_over(self) -> bool:
+        return self._closed or self._interrupts.take()
+
+
 def poll(
     get: Callable[[Sequence[str]], Sequence[Result | None]],
     task_ids: Sequence[str],
     timeout: float,
-    closed: Event,
+    pauses: Pauses,
 ) -> None:
-    """Return once one of the records is ready or has changed, at `closed` or after `timeout`."""
+    """Return once one of the records is ready or has changed, or a pause ended early, or after
+    `timeout` seconds."""
     deadline = time.monotonic() + timeout
     before = get(task_ids)
     if any(result is not None and result.state in READY_STATES for result in before):
         return
     pause = FIRST
     while (left := deadline - time.monotonic()) > 0:
-        if closed.wait(min(pause, left)) or get(task_ids) != before:
+        if pauses.sleep(min(pause, left)) or get(task_ids) != before:
             return
         pause = min(pause * GROWTH, LONGEST)

@@ -274,6 +274,11 @@ class ResultStore(Protocol):
         in a ready state, at the latest after `timeout` seconds. Spurious returns are fine."""
         ...
 
+    def interrupt(self) -> None:
+        """Let `wait` return at once in every thread of this process, now or when that thread next
+        calls it. Safe from any thread."""
+        ...
+
     def forget(self, task_ids: Sequence[str]) -> None:
         """Delete the records, whatever their state."""
         ...

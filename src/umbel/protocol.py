@@ -4,19 +4,19 @@ Pure: bodies come encoded, times and ids are passed in. A message has headers (a
 properties (what the broker looks at) and a body, ``[args, kwargs, embed]`` as JSON, where `embed`
 always has the four keys ``callbacks``, ``errbacks``, ``chain`` and ``chord``.
 
-Times on the wire are ISO-8601 text; naive ones are in the app's time zone.
+Times on the wire are ISO-8601 text; naive ones are UTC.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import datetime, tzinfo
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from umbel.exceptions import InvalidTaskError
+from umbel.instants import parse_instant
 from umbel.message import Delivery, Message, Unreadable
 from umbel.request import Context
 
@@ -100,6 +100,7 @@ def build_message(
     ignore_result: bool | None = None,
     shadow: str | None = None,
     custom: Mapping[str, Any] | None = None,
+    delivery_mode: int = 2,
 ) -> Message:
     """One message, with every header that Celery always writes, in its order.
 
@@ -131,7 +132,7 @@ def build_message(
     properties: dict[str, Any] = {
         "correlation_id": task_id,
         "reply_to": reply_to,
-        "delivery_mode": 2,
+        "delivery_mode": delivery_mode,
         "delivery_info": {"exchange": exchange, "routing_key": routing_key},
         "priority": priority,
         "body_encoding": "base64",
@@ -218,7 +219,7 @@ def priority_of(message: Message) -> int:
     return min(max(value, 0), 9) if type(value) is int else 0
 
 
-def read_request(delivery: Delivery, *, hostname: str, zone: tzinfo) -> Context:
+def read_request(delivery: Delivery, *, hostname: str) -> Context:
     """The request of a delivery, without its arguments; see `take_call`.
 
     Whatever a stranger wrote, the only exception is `InvalidTaskError`, which says what is wrong.
@@ -252,10 +253,10 @@ def read_request(delivery: Delivery, *, hostname: str, zone: tzinfo) -> Context:
     request.timelimit = (request.time_limit, request.soft_time_limit)
     if headers.eta:
         request.eta = headers.eta
-        request.due_at = _instant("eta", headers.eta, zone)
+        request.due_at = _instant("eta", headers.eta)
     if headers.expires:
         request.expires = headers.expires
-        request.expires_at = _instant("expires", headers.expires, zone)
+        request.expires_at = _instant("expires", headers.expires)
     _take_envelope(request, delivery, message)
     return request
 
@@ -277,19 +278,6 @@ def take_call(
     request.chord = chord
 
 
-def parse_instant(text: str, zone: tzinfo) -> float:
-    """ISO-8601 as unix seconds; naive times are in `zone`. Raises `ValueError`."""
-    try:
-        return unix_seconds(datetime.fromisoformat(text), zone)
-    except OverflowError as error:
-        raise ValueError(f"{text!r} is beyond what a clock can show") from error
-
-
-def unix_seconds(instant: datetime, zone: tzinfo) -> float:
-    """`instant` as unix seconds; a naive one is in `zone`."""
-    return (instant if instant.tzinfo is not None else instant.replace(tzinfo=zone)).timestamp()
-
-
 def _headers(message: Message) -> Headers:
     try:
         return msgspec.convert(message.headers, Headers)
@@ -301,9 +289,9 @@ def _headers(message: Message) -> Headers:
         raise InvalidTaskError(f"a header of the message isn't as expected: {error}") from error
 
 
-def _instant(header: str, text: str, zone: tzinfo) -> float:
+def _instant(header: str, text: str) -> float:
     try:
-        return parse_instant(text, zone)
+        return parse_instant(text)
     except ValueError as error:
         raise InvalidTaskError(
             f"the header {header!r} is {text!r:.80}; expected a time in ISO-8601"

@@ -13,19 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from umbel.clock import Clock
 from umbel.connect import Connections
-from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, MessageTooLarge
+from umbel.exceptions import BrokerUnavailable, MessageTooLarge
 from umbel.formats import CallFormat, Serializers, encode_call, sent_call
+from umbel.instants import due, expiry
 from umbel.message import Message, Posting
-from umbel.options import Plan, When
-from umbel.protocol import HEADERS, NO_EMBED, build_message, parse_instant, unix_seconds
+from umbel.options import Plan
+from umbel.protocol import HEADERS, NO_EMBED, build_message
 from umbel.request import Child, current_request, executing
 from umbel.retry import RetryPolicy
 from umbel.saferepr import safe_repr
@@ -34,8 +33,6 @@ from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish
 
 Args = tuple[Any, ...] | list[Any]
-
-_LATEST: Final = datetime.max.replace(tzinfo=UTC).timestamp() - 86_400
 
 
 def new_id() -> str:
@@ -68,13 +65,6 @@ class Origin:
 ORIGIN: Final = Origin()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=ORIGIN.renew)
-
-
-class Due(NamedTuple):
-    """A point in time: as it is written into headers, and in unix seconds."""
-
-    text: str
-    at: float
 
 
 class Publisher:
@@ -152,6 +142,7 @@ class Publisher:
             ignore_result=plan.ignore_result,
             shadow=options.get("shadow"),
             custom=custom,
+            delivery_mode=plan.delivery_mode,
         )
         if before_task_publish.receivers:
             message = self._announce(plan, message, (*sent, dict(embed)), form)
@@ -207,7 +198,7 @@ class Publisher:
                 for posting in postings:
                     if posting.routing_key not in connections.declared:
                         connections.declare(posting.routing_key)
-                return connections.broker.publish(postings)
+                return connections.outlet.publish(postings)
             except BrokerUnavailable as error:
                 if policy is None or not isinstance(
                     error, policy.retry_errors or BrokerUnavailable
@@ -284,26 +275,6 @@ def add_children(results: Sequence[Child]) -> None:
         entry.request.children += results
 
 
-def due(
-    countdown: float | timedelta | None, eta: datetime | str | None, now: float, zone: tzinfo
-) -> Due | None:
-    """When a call is due; `countdown` wins over `eta`. Raises `ValueError`."""
-    if countdown is not None:
-        return _in_seconds("countdown", countdown, now, zone)
-    return None if eta is None else _instant("eta", eta, zone)
-
-
-def expiry(expires: When | None, now: float, zone: tzinfo) -> tuple[str | None, str | None]:
-    """(header `expires`, property `expiration`). Raises `ValueError`."""
-    if expires is None:
-        return None, None
-    if isinstance(expires, (int, float, timedelta)):
-        end = _in_seconds("expires", expires, now, zone)
-    else:
-        end = _instant("expires", expires, zone)
-    return end.text, str(max(0, int((end.at - now) * 1000)))
-
-
 def check_size(message: Message, custom: Mapping[str, Any] | None, limit: int) -> None:
     """Raises `MessageTooLarge` where body and custom headers are more than `limit` bytes.
 
@@ -316,54 +287,6 @@ def check_size(message: Message, custom: Mapping[str, Any] | None, limit: int) -
             f"{limit}. Send a reference to the data (a path, an id) in its place, or raise the "
             "setting"
         )
-
-
-def time_zone(conf: Settings) -> tzinfo:
-    """The zone of naive times. Raises `ImproperlyConfigured`."""
-    zone = conf.timezone
-    if zone is None:
-        return UTC if conf.enable_utc else _host_zone()
-    return _named_zone(zone) if isinstance(zone, str) else zone
-
-
-@lru_cache(maxsize=8)
-def _named_zone(name: str) -> tzinfo:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ImproperlyConfigured(
-            f"timezone {name!r} isn't known on this machine; write a name of the tz database, "
-            "such as 'Europe/Paris', and install the package tzdata where the system has none"
-        ) from error
-
-
-def _host_zone() -> tzinfo:
-    return datetime.now(UTC).astimezone().tzinfo or UTC
-
-
-def _in_seconds(name: str, seconds: object, now: float, zone: tzinfo) -> Due:
-    if isinstance(seconds, timedelta):
-        seconds = seconds.total_seconds()
-    if not isinstance(seconds, (int, float)) or not now + seconds <= _LATEST:
-        raise ValueError(f"{name} is {seconds!r}; expected a number of seconds")
-    at = now + max(seconds, -now)
-    return Due(datetime.fromtimestamp(at, zone).isoformat(), at)
-
-
-def _instant(name: str, value: object, zone: tzinfo) -> Due:
-    if isinstance(value, datetime):
-        return Due(value.isoformat(), unix_seconds(value, zone))
-    if isinstance(value, str):
-        try:
-            return Due(value, parse_instant(value, zone))
-        except ValueError:
-            pass
-    raise ValueError(
-        f"{name} is {value!r:.80}; expected a datetime or a text in ISO-8601, such as "
-        "'2026-12-24T18:00:00+01:00'"
-    )
 
 
 def custom_headers(headers: object) -> Mapping[str, Any] | None:

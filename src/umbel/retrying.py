@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from umbel.arguments import named_arguments, positional_arguments, positional_names
 from umbel.exceptions import MaxRetriesExceededError, Retry
+from umbel.instants import due
 from umbel.message import Posting
 from umbel.nexttry import next_posting
 from umbel.options import RETRY_NAMES, check_call_names
 from umbel.protocol import first_run_at
-from umbel.publish import due
 from umbel.request import Context
 from umbel.retry import Backoff, retries_left
 from umbel.saferepr import safe_repr
@@ -102,7 +102,8 @@ def _timed(
     elif timed.get("countdown") is None and timed.get("eta") is None:
         timed["countdown"] = task.default_retry_delay
     at = due(timed.get("countdown"), timed.get("eta"), now, task.app.zone)
-    return timed if at is None or auto.in_time(at.at, first_run_at(request, now)) else None
+    when = now if at is None else at.at
+    return timed if auto.in_time(when, first_run_at(request, now)) else None
 
 
 def _exhausted(

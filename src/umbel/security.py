@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from umbel.exceptions import DecodeError, ImproperlyConfigured, SecurityError
 from umbel.serialization import find_serializer, read, readers
 from umbel.serializers import Serializer
+from umbel.settings import Settings
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -231,3 +232,44 @@ def _load_store(place: str) -> dict[str, Certificate]:
 def _id_of(certificate: Certificate) -> str:
     names = [str(attribute.value) for attribute in certificate.issuer]
     return " ".join([*names, str(certificate.serial_number)])
+
+
+def auth_by_settings(
+    conf: Settings,
+    *,
+    key: str | None,
+    key_password: str | bytes | None,
+    cert: str | None,
+    store: str | None,
+    digest: str | None,
+    serializer: str,
+    allowed: Iterable[str],
+    now: Callable[[], float],
+) -> Serializer:
+    """The serializer ``auth`` as `Umbel.setup_security` says; the settings fill in what is None."""
+    if conf.task_serializer != NAME or tuple(conf.accept_content) != (NAME,):
+        raise ImproperlyConfigured(
+            f"task_serializer is {conf.task_serializer!r} and accept_content is "
+            f"{list(conf.accept_content)}; before setup_security() set task_serializer='auth' "
+            "and accept_content=['auth'], so that nothing unsigned is sent or run"
+        )
+    files = {
+        "security_key": key or conf.security_key,
+        "security_certificate": cert or conf.security_certificate,
+        "security_cert_store": store or conf.security_cert_store,
+    }
+    missing = [name for name, value in files.items() if not value]
+    if missing:
+        raise ImproperlyConfigured(
+            f"signing needs {', '.join(missing)}; set it, or give it to setup_security()"
+        )
+    return make_auth(
+        key=files["security_key"] or "",
+        key_password=key_password or conf.security_key_password,
+        certificate=files["security_certificate"] or "",
+        store=files["security_cert_store"] or "",
+        digest=digest or conf.security_digest,
+        serializer=serializer,
+        allowed=allowed,
+        now=now,
+    )

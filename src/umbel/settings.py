@@ -56,12 +56,26 @@ class Settings:
     and object, of what isn't honoured in this release. Deleting a setting brings back what is
     below it.
 
-    Seconds are floats and "no limit" is None, whichever way they were given.
+    Seconds are floats and "no limit" is None, whichever way they were given. `defaults` are others
+    than Umbel's.
     """
 
     # The types of what this release honours; everything else is an object to a type checker.
     accept_content: tuple[str, ...]
+    broker_connection_max_retries: int | None
+    broker_connection_retry: bool
+    broker_connection_retry_on_startup: bool | None
+    broker_host: str | None
+    broker_password: str | None
+    broker_port: int | str | None
+    broker_read_url: str | None
+    broker_transport: str | None
+    broker_transport_options: Mapping[str, object]
     broker_url: str | None
+    broker_user: str | None
+    broker_vhost: str | None
+    broker_write_url: str | None
+    cache_backend: str | None
     cache_backend_options: Mapping[str, object]
     database_create_tables_at_setup: bool
     database_engine_callback: object
@@ -69,6 +83,7 @@ class Settings:
     database_short_lived_sessions: bool
     database_table_names: Mapping[str, object] | None
     database_table_schemas: Mapping[str, object] | None
+    database_url: str | None
     dead_letters_max_age: float
     dead_letters_max_bytes: int
     dead_letters_max_count: int
@@ -76,6 +91,11 @@ class Settings:
     imports: tuple[str, ...]
     include: tuple[str, ...]
     result_backend: str | None
+    result_backend_always_retry: bool
+    result_backend_base_sleep_between_retries_ms: int
+    result_backend_max_retries: float
+    result_backend_max_sleep_between_retries_ms: int
+    result_backend_transport_options: Mapping[str, object]
     result_accept_content: tuple[str, ...] | None
     result_compression: str | None
     result_expires: float | None
@@ -97,6 +117,7 @@ class Settings:
     task_compression: str | None
     task_create_missing_queues: bool
     task_dead_letters: bool
+    task_default_delivery_mode: Literal[1, 2]
     task_default_exchange: str | None
     task_default_priority: int | None
     task_default_queue: str
@@ -104,6 +125,7 @@ class Settings:
     task_eager_propagates: bool
     task_eta_in_broker: bool
     task_ignore_result: bool
+    task_inherit_parent_priority: bool
     task_max_message_size: int
     task_max_redeliveries: int
     task_protocol: Literal[2]
@@ -130,6 +152,7 @@ class Settings:
     worker_log_color: bool | None
     worker_log_datefmt: str | None
     worker_log_format: str
+    worker_log_json: bool
     worker_max_tasks_per_child: int | None
     worker_pool: Literal["prefork", "solo"]
     worker_prefetch_multiplier: int | None
@@ -140,19 +163,21 @@ class Settings:
     worker_task_log_datefmt: str | None
     worker_task_log_format: str
 
+    _defaults: dict[str, object]
     _warned: set[str]
     _version: int
     _set: set[str]
     _layers: tuple[dict[str, object], dict[str, object]]
 
-    def __init__(self) -> None:
+    def __init__(self, defaults: Mapping[str, object] | None = None) -> None:
         values = self.__dict__
+        values["_defaults"] = dict(defaults or {})
         values["_warned"] = set()
         values["_version"] = 0
         values["_set"] = set()
         values["_layers"] = ({}, {})
         for name, setting in SETTINGS.items():
-            values[name] = _default_of(setting)
+            values[name] = self._defaults.get(name, _default_of(setting))
 
     def update(
         self,
@@ -274,7 +299,7 @@ class Settings:
         for layer in self._layers:
             if name in layer:
                 return layer[name]
-        return _default_of(SETTINGS[name])
+        return self._defaults.get(name, _default_of(SETTINGS[name]))
 
     def _put(self, values: Mapping[str, object]) -> None:
         self.__dict__.update(values)
@@ -364,11 +389,6 @@ def _accept(setting: Setting, value: object) -> object:
         accepted = setting.kind.accept(value)
     except WrongValue as error:
         raise _wrong(f"setting {setting.name!r}", setting, value, str(error)) from None
-    if setting.refused and accepted != setting.default:
-        raise ImproperlyConfigured(
-            f"setting {setting.name!r} can't be {_shown(setting.name, accepted)}: "
-            f"{setting.sentence}"
-        )
     return accepted
 
 

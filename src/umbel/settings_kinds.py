@@ -6,6 +6,7 @@ become float seconds, names become a tuple, "no limit" becomes None.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta, tzinfo
@@ -55,8 +56,6 @@ class Setting:
     state: State
     sentence: str
     """What happens to it, where it isn't honoured: a sentence without its subject."""
-    refused: bool = False
-    """Not honoured, and going on would lose or change a task: only the default is taken."""
 
     @property
     def type(self) -> str:
@@ -66,7 +65,7 @@ class Setting:
     @property
     def warns(self) -> bool:
         """Setting it is answered with a warning."""
-        return self.state is not State.HONOURED and not self.refused
+        return self.state is not State.HONOURED
 
 
 def optional(kind: Kind) -> Kind:
@@ -163,10 +162,17 @@ def _names(value: object) -> tuple[str, ...]:
     raise WrongValue
 
 
+_BETWEEN_URLS = re.compile(r";(?=[a-z0-9+]+://)", re.I)
+
+
 def _url(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        raise WrongValue("alternative URLs are honoured by the release that brings Redis; name one")
-    return _nonempty(value)
+    urls = value if isinstance(value, (list, tuple)) else _BETWEEN_URLS.split(_nonempty(value))
+    if len(urls) > 1:
+        raise WrongValue(
+            "several are the ways to one server, and such servers come with the release that "
+            "brings Redis; a second file would be another queue, where nobody looks. Name one"
+        )
+    return _nonempty(urls[0] if urls else None)
 
 
 BOOL = Kind("True or False", _exactly(bool), _bool_from)
@@ -258,6 +264,12 @@ POOL = one_of(
         "eventlet": "eventlet is at its end and won't be supported; prefork runs the same tasks",
     },
     "'prefork' or 'solo'",
+)
+
+DELIVERY_MODE = one_of(
+    {2: 2, "2": 2, "persistent": 2, 1: 1, "1": 1, "transient": 1},
+    {},
+    "2 (or 'persistent') or 1 (or 'transient')",
 )
 
 PRIORITY_ORDER = one_of(

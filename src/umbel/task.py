@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -332,8 +332,8 @@ class Task(Generic[P, R_co]):
         kwargs: Mapping[str, Any] | None = None,
         exc: BaseException | None = None,
         throw: bool = True,
-        eta: datetime | str | None = None,
-        countdown: float | None = None,
+        eta: datetime | date | str | None = None,
+        countdown: float | timedelta | None = None,
         max_retries: int | None = None,
         **options: Unpack[RetryKeywords],
     ) -> Retry:

@@ -35,7 +35,7 @@ def lease(app: Umbel, queue: str = "celery") -> Context:
     owner = f"{run}#1"
     app.broker.enlist(run, owner, b'{"hostname": "w@here"}')
     (delivery,) = app.broker.turn(owner, 1, queues=[queue], begin=1, limit=1).deliveries
-    request = read_request(delivery, hostname="w@here", zone=app.zone)
+    request = read_request(delivery, hostname="w@here")
     assert isinstance(delivery.message, Message)
     take_call(request, *loads_call(delivery.message.body))
     return request

@@ -49,7 +49,7 @@ def lease(app: Umbel) -> Context:
     app.broker.enlist(run, f"{run}#1", b"{}")
     (delivery,) = app.broker.turn(f"{run}#1", 1, queues=["celery"], begin=1, limit=1).deliveries
     assert isinstance(delivery.message, Message)
-    request = read_request(delivery, hostname="w@here", zone=app.zone)
+    request = read_request(delivery, hostname="w@here")
     take_call(request, *app.call_reader().call(delivery.message))
     return request
 

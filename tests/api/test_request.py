@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import Any
 
 import pytest
@@ -29,12 +28,13 @@ def delivery(headers: dict[str, Any], properties: dict[str, Any] | None = None) 
 
 
 def read(headers: dict[str, Any], properties: dict[str, Any] | None = None) -> Context:
-    return read_request(delivery(headers, properties), hostname="w@here", zone=UTC)
+    return read_request(delivery(headers, properties), hostname="w@here")
 
 
 def test_our_own_message(app: Umbel) -> None:
     result = app.send_task(
-        "t", (1,), {"k": 2}, countdown=0, expires=60, time_limit=9, soft_time_limit=8,
+        "t", (1,), {"k": 2}, eta="2027-01-15T08:00:00+00:00", expires=60,
+        time_limit=9, soft_time_limit=8,
         headers={"tenant": "acme"}, shadow="s", priority=3, root_id="r", parent_id="p",
         group_id="g", group_index=1, ignore_result=True, reply_to="me",
     )  # fmt: skip
@@ -163,7 +163,7 @@ def test_a_strangers_embed_raises_nothing_else(embed: Any) -> None:
 def test_what_cannot_be_read_is_an_invalid_task() -> None:
     unreadable = Delivery(lease=1, queue="q", message=Unreadable(b"x", "no JSON"))
     with pytest.raises(InvalidTaskError, match="no JSON"):
-        read_request(unreadable, hostname="h", zone=UTC)
+        read_request(unreadable, hostname="h")
 
 
 def test_the_innermost_run_of_a_task_counts() -> None:

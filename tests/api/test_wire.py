@@ -86,7 +86,7 @@ OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"eta": "2027-01-15T08:00:10+00:00"},
     ),
     ({"eta": datetime(2027, 1, 15, 9, tzinfo=UTC)}, {"eta": "2027-01-15T09:00:00+00:00"}),
-    ({"eta": datetime(2027, 1, 15, 9)}, {"eta": "2027-01-15T09:00:00"}),  # noqa: DTZ001
+    ({"eta": datetime(2027, 1, 15, 9)}, {"eta": "2027-01-15T09:00:00+00:00"}),  # noqa: DTZ001
     ({"eta": "2027-01-15T10:00:00+01:00"}, {"eta": "2027-01-15T10:00:00+01:00"}),
     ({"expires": 60}, {"expires": "2027-01-15T08:01:00+00:00"}),
     (
@@ -158,7 +158,7 @@ def test_naive_times_are_in_the_apps_zone(clock: ManualClock) -> None:
         app.send_task("t", countdown=60)
         clock.advance(60)
         assert [m.headers["eta"] for m in waiting(app)] == [
-            "2027-01-15T17:01:00",
+            "2027-01-15T17:01:00+09:00",
             "2027-01-15T17:01:00+09:00",
         ]
 

@@ -19,7 +19,10 @@ Run = Callable[..., Ended]
 
 
 def parse(*arguments: str) -> WorkerOptions:
-    return WorkerOptions(**command.make_context("worker", [*arguments]).params)
+    given = command.make_context("worker", [*arguments]).params
+    for own in ("log_json", "reload", "reload_dir"):  # what the command sees to itself
+        assert not given.pop(own)
+    return WorkerOptions(**given)
 
 
 def test_defaults_leave_the_choice_to_the_settings() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
-import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,7 +14,7 @@ import click
 
 from umbel import __version__
 from umbel.cli.exits import Exit, Mistake, WrongUse, code_of
-from umbel.cli.output import one_line, quoted, remark
+from umbel.cli.output import one_line, quoted, remark, remarks_in_json
 from umbel.cli.session import Session
 from umbel.cli.streams import lost_output, make_writable
 from umbel.exceptions import BackendError, UmbelError, UmbelWarning
@@ -135,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. A user's mistake is one sentence, never a traceback."""
     warnings.showwarning = _show_warning
     make_writable()
+    remarks_in_json(False)
     try:
         code = _run(arguments)
     except OSError as error:
@@ -191,7 +192,7 @@ def _command_path(error: click.UsageError) -> str:
 
 
 def _say(sentence: str, code: int, who: str = "umbel") -> int:
-    remark(f"{who}: {one_line(sentence)}")
+    remark(f"{who}: {one_line(sentence)}", logging.ERROR)
     return int(code)
 
 
@@ -207,4 +208,4 @@ def _show_warning(
     if issubclass(category, UmbelWarning):
         remark(f"umbel: {one_line(str(message))}")
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+        remark(warnings.formatwarning(message, category, filename, lineno, line).rstrip("\n"))

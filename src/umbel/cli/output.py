@@ -5,11 +5,12 @@ from __future__ import annotations
 import codecs
 import contextlib
 import json
+import logging
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
@@ -60,10 +61,35 @@ def message_of(error: BaseException) -> str:
         return f"(its message can't be shown: {type(second).__name__})"
 
 
-def remark(line: str) -> None:
+class _Remarks:
+    """Where remarks go: None is standard error, as they are; else a stream that takes JSON."""
+
+    json_to: TextIO | None = None
+
+
+def remarks_in_json(switched_on: bool) -> None:
+    """Whether remarks are lines of a log that has only JSON objects.
+
+    They go to the standard error of now, also when a worker has redirected it to its log.
+    """
+    _Remarks.json_to = sys.stderr if switched_on else None
+
+
+def remark(line: str, level: int = logging.WARNING) -> None:
     """A line on standard error. Where that can't be written to, nobody is there to be told."""
+    stream = _Remarks.json_to
     with contextlib.suppress(OSError):
-        click.echo(line, err=True)
+        if stream is None:
+            click.echo(line, err=True)
+        else:
+            click.echo(_as_json(line.removeprefix("umbel: "), level), file=stream)
+
+
+def _as_json(line: str, level: int) -> str:
+    from umbel.worker.jsonlog import JsonFormatter
+
+    record = logging.LogRecord("umbel.cli", level, "", 0, line, None, None)
+    return JsonFormatter().format(record)
 
 
 def print_exactly(text: str) -> None:

@@ -63,7 +63,7 @@ class Session:
         """`app`, for sending a task, which makes the file of a broker that is named."""
         app = self.app()
         default = Path(DEFAULT_URL.removeprefix("sqlite:///"))
-        if self.app_name is None and app.conf.broker_url is None and not default.exists():
+        if self.app_name is None and not app.connections.names_a_broker and not default.exists():
             raise Mistake(
                 f"neither an app (-A) nor a broker (-b) is named, and there is no {default} in "
                 f"{os.getcwd()}; for example: umbel -b sqlite:///tasks.db queues",
@@ -77,7 +77,7 @@ class Session:
             sys.path.insert(0, os.getcwd())
         app = Umbel("umbel") if self.app_name is None else find_app(self.app_name)
         if self.broker is not None:
-            app.conf.broker_url = self.broker
+            app.conf.update(broker_url=self.broker, broker_read_url=None, broker_write_url=None)
         if self.result_backend is not None:
             app.conf.result_backend = self.result_backend
         return app

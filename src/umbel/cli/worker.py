@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import click
 from umbel.cli.exits import WrongUse
 from umbel.cli.find_app import import_module
 from umbel.cli.names import names_option
+from umbel.cli.output import remarks_in_json
+from umbel.cli.reload import folders_to_watch, start_number, watch_and_run
 from umbel.cli.seconds import seconds
 from umbel.cli.session import Session, pass_session
 from umbel.worker.boot import run_worker
@@ -110,6 +113,12 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*declarations, hidden=True, expose_value=False, **attributes)
 
 
+def _speak_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    if value:
+        remarks_in_json(True)
+    return value
+
+
 @click.command("worker", epilog=EXAMPLES)
 @click.option("-n", "--hostname", help="The worker's name; %h host, %n name, %d domain.")
 @click.option(
@@ -120,6 +129,13 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
     default="WARNING",
     show_default=True,
     help="Log from this level on.",
+)
+@click.option(
+    "--log-json",
+    is_flag=True,
+    is_eager=True,  # what the other options are answered with is JSON too
+    callback=_speak_json,
+    help="Log a JSON object per line.",
 )
 @click.option("-f", "--logfile", metavar="FILE", help="Log to this file; default standard error.")
 @click.option(
@@ -155,6 +171,13 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
     type=click.IntRange(0, _MOST_HELD),
     help="Messages that a process holds; default as many as it runs in some 10 ms.",
 )
+@click.option("--reload", is_flag=True, help="Start anew when code changes; for development.")
+@click.option(
+    "--reload-dir",
+    multiple=True,
+    metavar="FOLDER",
+    help="Watch this folder's Python files; default the working directory and the app's package.",
+)
 @click.option("--purge", "--discard", is_flag=True, help="Delete all waiting messages first.")
 @click.option(
     "-E",
@@ -166,8 +189,17 @@ def _ignored(*declarations: str, **attributes: Any) -> Callable[[Any], Any]:
 )
 @_celerys_other_options
 @pass_session
-def command(session: Session, /, **given: Any) -> int:
+def command(
+    session: Session, /, log_json: bool, reload: bool, reload_dir: tuple[str, ...], **given: Any
+) -> int:
     """Run tasks of the app, until SIGTERM or Ctrl-C."""
+    if reload_dir and not reload:
+        raise WrongUse("--reload-dir names what --reload watches; add --reload")
+    if reload:
+        number = start_number()
+        if number is None:
+            return _reload(session, reload_dir)
+        given["purge"] = given["purge"] and number == 1
     options = WorkerOptions(started_in=session.started_in, **given)
     hard, soft = options.time_limit, options.soft_time_limit
     if hard and soft and soft >= hard:
@@ -176,10 +208,23 @@ def command(session: Session, /, **given: Any) -> int:
             "before it could react"
         )
     app = session.named_app()
+    if log_json:
+        app.conf.worker_log_json = True
+    if app.conf.worker_log_json:
+        remarks_in_json(True)
     _import_included(options.include + app.conf.include + app.conf.imports)
     if (options.pool or app.conf.worker_pool) == "solo" and (options.concurrency or 1) > 1:
         session.note(f"umbel: the solo pool runs one process, not {options.concurrency}")
     return run_worker(app, options)
+
+
+def _reload(session: Session, named: tuple[str, ...]) -> int:
+    folders = folders_to_watch(session.app_name or "", named)
+    session.note(
+        "umbel: --reload is for development, not for production; watching the Python files in "
+        + ", ".join(map(str, folders))
+    )
+    return watch_and_run(folders, session.started_in or os.getcwd())
 
 
 def _import_included(modules: tuple[str, ...]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from umbel.clock import SYSTEM, Clock
@@ -22,7 +21,7 @@ from umbel.exceptions import (
 )
 from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
-from umbel.polling import poll
+from umbel.polling import Pauses, poll
 from umbel.states import SUCCESS
 from umbel.stored import decode_meta
 
@@ -56,7 +55,7 @@ class MemcachedStore:
         self._options: dict[str, Any] = {**_TIMEOUTS, **(options or {})}
         self._clock = clock
         self._clients: dict[str, PooledClient] = {}
-        self._closed = Event()
+        self._pauses = Pauses()
 
     @property
     def location(self) -> str:
@@ -84,10 +83,10 @@ class MemcachedStore:
                 ) from error
         # Celery's placement, which is pymemcache's.
         self._ring = RendezvousHash(list(self._clients))
-        self._closed.clear()
+        self._pauses.open()
 
     def close(self) -> None:
-        self._closed.set()
+        self._pauses.close()
         for client in self._clients.values():
             client.close()
 
@@ -109,7 +108,10 @@ class MemcachedStore:
         return [_record(task_id, found.get(_key(task_id)), self._form) for task_id in task_ids]
 
     def wait(self, task_ids: Sequence[str], timeout: float) -> None:
-        poll(self.get, task_ids, timeout, self._closed)
+        poll(self.get, task_ids, timeout, self._pauses)
+
+    def interrupt(self) -> None:
+        self._pauses.interrupt()
 
     def forget(self, task_ids: Sequence[str]) -> None:
         for task_id in task_ids:

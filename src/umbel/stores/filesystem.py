@@ -19,7 +19,6 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Event
 from typing import Final
 
 from umbel.clock import SYSTEM, Clock
@@ -30,7 +29,7 @@ from umbel.exceptions import (
 )
 from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
-from umbel.polling import poll
+from umbel.polling import Pauses, poll
 from umbel.states import SUCCESS
 from umbel.stored import decode_meta
 
@@ -57,7 +56,7 @@ class FileStore:
         self._folder = Path(folder).absolute()
         self._expires = expires
         self._clock = clock
-        self._closed = Event()
+        self._pauses = Pauses()
 
     @property
     def location(self) -> str:
@@ -78,10 +77,10 @@ class FileStore:
                 f"the result store file://{self._folder} can't be made: {error}; name a folder "
                 "that this process may write in"
             ) from error
-        self._closed.clear()
+        self._pauses.open()
 
     def close(self) -> None:
-        self._closed.set()
+        self._pauses.close()
 
     def put(self, results: Sequence[Result]) -> None:
         with self._translated(), self._alone():
@@ -94,7 +93,10 @@ class FileStore:
             return [self._read(task_id) for task_id in task_ids]
 
     def wait(self, task_ids: Sequence[str], timeout: float) -> None:
-        poll(self.get, task_ids, timeout, self._closed)
+        poll(self.get, task_ids, timeout, self._pauses)
+
+    def interrupt(self) -> None:
+        self._pauses.interrupt()
 
     def forget(self, task_ids: Sequence[str]) -> None:
         with self._translated(), self._alone():

@@ -9,6 +9,7 @@ from umbel.brokers.memory import shared
 from umbel.brokers.memory.state import expired
 from umbel.clock import SYSTEM, Clock
 from umbel.message import Result
+from umbel.polling import Interrupts
 from umbel.states import READY_STATES, SUCCESS
 
 
@@ -19,6 +20,7 @@ class MemoryStore:
         self._name = name
         self._clock = clock
         self._state = shared(name)
+        self._interrupts = Interrupts()
         self._closed = False
 
     @property
@@ -53,9 +55,14 @@ class MemoryStore:
                 return
             while not self._closed and self.get(task_ids) == before:
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 or self._interrupts.take():
                     return
                 self._state.stored.wait(left)
+
+    def interrupt(self) -> None:
+        with self._state.lock:
+            self._interrupts.add()
+            self._state.stored.notify_all()
 
     def forget(self, task_ids: Sequence[str]) -> None:
         with self._state.lock:

@@ -14,6 +14,7 @@ from umbel.brokers.sqlite.work import Work
 from umbel.clock import SYSTEM, Clock
 from umbel.exceptions import StoreUnavailable
 from umbel.message import Result
+from umbel.polling import Interrupts
 from umbel.states import READY_STATES
 
 _GET: Final = "SELECT task_id, state, meta, expires_at FROM result WHERE task_id = ?"
@@ -45,6 +46,7 @@ class SqliteStore:
         self._clock = clock
         self._database = Database(path, unavailable=StoreUnavailable, synchronous=synchronous)
         self._bells = Doorbells(self._database.path)
+        self._interrupts = Interrupts()
         self._closed = True
 
     @property
@@ -86,9 +88,13 @@ class SqliteStore:
         with self._bells.waiting("r", tag) as bell:
             while not self._closed and self.get(task_ids) == before:
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 or self._interrupts.take():
                     return
                 bell.sleep(min(left, _LOOK_AGAIN))
+
+    def interrupt(self) -> None:
+        self._interrupts.add()
+        self._bells.ring_own()
 
     def forget(self, task_ids: Sequence[str]) -> None:
         with self._database.write() as tx:

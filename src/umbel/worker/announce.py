@@ -33,9 +33,9 @@ def announce(decided: Decided) -> None:
 
     The task's `request` is the one that has ended, as long as they run.
     """
-    _log(decided)
     task = decided.execution.task
     with nullcontext() if task is None else running(task, decided.execution.request):
+        _log(decided)
         _announce(decided)
 
 
@@ -168,7 +168,13 @@ def _log(decided: Decided) -> None:
                 text = "\n".join(map(printable, str(ended.einfo).split("\n")))
                 if len(text) > MOST_TRACEBACK:
                     text = f"{text[:MOST_TRACEBACK]} … ({len(text)} characters)"
-                logger.error("Task %s raised unexpected: %s\n%s", name, safe_repr(error), text)
+                logger.error(
+                    "Task %s raised unexpected: %s\n%s",
+                    name,
+                    safe_repr(error),
+                    text,
+                    extra={"exception": text},
+                )
         case End.IGNORED:
             logger.info("Task %s ignored", name)
         case End.REJECTED | End.REQUEUED:

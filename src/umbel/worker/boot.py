@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import sys
 import time
@@ -21,16 +22,20 @@ from typing import Final
 from umbel import signals
 from umbel.app import Umbel
 from umbel.connect import BrokerDriver, lives_in_one_process, make_broker
-from umbel.exceptions import ImproperlyConfigured
+from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
 from umbel.ports import BrokerOptions
+from umbel.settings import censored
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
 from umbel.worker.logs import name_process, say_hello, set_up_logging
 from umbel.worker.options import WorkerOptions, node_name, usable_processors
+from umbel.worker.patience import pauses
 from umbel.worker.process import Setup, run_pool_process
 from umbel.worker.scoreboard import Scoreboard
 from umbel.worker.supervisor import SPARE_SLOTS, Supervisor
 from umbel.worker.undertaker import host_id
+
+logger = logging.getLogger("umbel.worker")
 
 POOLS: Final = ("prefork", "solo")
 
@@ -81,8 +86,8 @@ def _run_solo(worker: Worker, setup: Setup) -> int:
 
 def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Supervisor:
     try:
+        _reach_broker(worker)
         if worker.options.purge:
-            worker.app.broker.declare(worker.queues)
             worker.app.broker.purge(worker.queues)
         supervisor = Supervisor(setup, server, worker)
         supervisor.take_signals()
@@ -94,6 +99,25 @@ def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Superviso
         raise
     say_hello(worker.hostname, worker.app.connections.broker_url, worker.queues, setup.concurrency)
     return supervisor
+
+
+def _reach_broker(worker: Worker) -> None:
+    """Have the broker there; the settings say how long a worker waits for it when it starts."""
+    conf = worker.app.conf
+    again = conf.broker_connection_retry_on_startup
+    if again is None:
+        # A server may be about to start; a file that can't be opened is a mistake.
+        is_file = worker.app.connections.broker_url.startswith("sqlite:")
+        again = conf.broker_connection_retry and not is_file
+    waits = pauses(conf) if again else iter(())
+    while True:
+        try:
+            return worker.app.broker.declare(worker.queues)
+        except BrokerUnavailable as error:
+            if (pause := next(waits, None)) is None:
+                raise
+            logger.warning("%s Trying again in %.1f s.", error, pause)
+            time.sleep(pause)
 
 
 def _prepare(app: Umbel, options: WorkerOptions) -> Worker:
@@ -137,6 +161,14 @@ def _check(worker: Worker) -> None:
     # What is named there has to be known, and its packages installed.
     _check_root("application/x-python-serialize" in app.call_reader().accepted)
     app.result_format  # noqa: B018
+    app.connections.check_options()
+    read, write = app.connections.broker_url, app.connections.outlet_url
+    if read != write:
+        raise ImproperlyConfigured(
+            f"broker_read_url is {censored('broker_url', read)!r} and broker_write_url "
+            f"{censored('broker_url', write)!r}: what follows a task is sent in one step with its "
+            "end, so a worker needs both to be one broker. Senders may use another"
+        )
     driver = _unopened_broker(app)
     if not driver.features.processes:
         raise ImproperlyConfigured(

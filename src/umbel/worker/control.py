@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from umbel.app import CONTROL_CHANNEL
 from umbel.connect import BrokerDriver
 from umbel.exceptions import OperationalError
 from umbel.ports import Revocation, Subscription
+from umbel.revoking import CONTROL_CHANNEL
 
 logger = logging.getLogger("umbel.worker")
 

@@ -79,7 +79,6 @@ class Executor:
         self._typed = {
             name: task.typed for name, task in app.tasks.items() if task.typed and task.typing
         }
-        self._zone = app.zone
         self._now = app.clock.wall
         self._options = {name: options_of(task) for name, task in app.tasks.items()}
         self._default_options = _options(app.task_options({}))
@@ -88,7 +87,7 @@ class Executor:
         """Read the message. Never raises: what can't be run has its `end` set."""
         execution = Execution(delivery, self._default_options)
         try:
-            execution.request = read_request(delivery, hostname=self._hostname, zone=self._zone)
+            execution.request = read_request(delivery, hostname=self._hostname)
         except InvalidTaskError as error:
             execution.end = End.UNREADABLE
             execution.error = error

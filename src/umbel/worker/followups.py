@@ -21,7 +21,7 @@ from umbel.canvas import Signature, chain, from_dict
 from umbel.codec import pack
 from umbel.exceptions import ImproperlyConfigured, InvalidTaskError
 from umbel.message import Message, Posting
-from umbel.request import Context
+from umbel.request import Context, running
 from umbel.task import Task
 from umbel.typed import signature_of
 
@@ -143,7 +143,9 @@ class FollowUps:
         if behind:
             options["chain"] = list(behind)
         step = from_dict(form, app).prepared(args, None, options, _ids(request, place))
-        plan = app.plan(step.task, step.options, app.tasks.get(step.task))
+        task = app.tasks.get(step.task)
+        with running(task, request):  # as for what the task itself sends
+            plan = app.plan(step.task, step.options, task)
         return app.publisher.build(plan, step.args, step.kwargs, str(step.id))
 
 

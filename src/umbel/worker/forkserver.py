@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import gc
 import json
+import logging
 import os
 import select
 import signal
@@ -24,6 +25,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
+
+logger = logging.getLogger("umbel.worker")
 
 PR_SET_PDEATHSIG: Final = 1
 LINE_BYTES: Final = 65536
@@ -149,7 +152,7 @@ class _Server:
             pid = os.fork()
         except OSError as error:
             # No more processes, or no memory: as if it had died at once, so that it's tried later.
-            os.write(2, f"umbel: no pool process can be started: {error}\n".encode())
+            logger.error("No pool process can be started: %s", error)
             self._report(Report(order.number, 0))
             self._report(Report(order.number, 0, FORK_FAILED))
             return

@@ -21,7 +21,8 @@ class Heart:
     """Beats every third of the shortest lease time of all living runs, and when another run is
     about to be dead.
 
-    `on_beat` gets each reply, in this thread.
+    `on_beat` gets each reply, and `on_silence` how many seconds ago the last one came where one
+    failed; both in this thread.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Heart:
         board: Scoreboard,
         lease_time: float,
         on_beat: Callable[[Beat], None],
+        on_silence: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._broker = broker
         self._run = run
@@ -39,6 +41,8 @@ class Heart:
         self._interval = self._own_interval
         self._pause = self._interval
         self._on_beat = on_beat
+        self._on_silence = on_silence
+        self._answered_at = boot_time()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="umbel-heart", daemon=True)
 
@@ -53,6 +57,7 @@ class Heart:
         """One heartbeat. The lease's age counts from when it was sent."""
         sent_at = boot_time()
         reply = self._broker.beat(self._run)
+        self._answered_at = boot_time()
         if reply.alive:
             self._board.beat_sent_at = sent_at
             self._interval = min(self._own_interval, reply.heartbeat)
@@ -74,6 +79,7 @@ class Heart:
                 # Well below half a lease, so that the return of the broker is never missed.
                 self._pause = self._interval / 6
                 logger.warning("No heartbeat: %s Trying again in %.2f s.", error, self._pause)
+                self._on_silence(boot_time() - self._answered_at)
                 continue
             except Exception:
                 self._pause = self._interval / 6

@@ -1,4 +1,4 @@
-"""Log lines of a worker, in Celery's format; a set-up that the app has made is left alone."""
+"""Log lines of a worker, in Celery's format or as JSON; a set-up of the app's is left alone."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from umbel import signals
 from umbel.exceptions import ImproperlyConfigured
 from umbel.settings import Settings, censored
 from umbel.tasklog import TASK_LOGGER, WorkerFormatter
+from umbel.worker.jsonlog import JsonFormatter
 from umbel.worker.options import WorkerOptions
 
 logger = logging.getLogger("umbel.worker")
@@ -37,21 +38,16 @@ def set_up_logging(conf: Settings, options: WorkerOptions) -> None:
     }
     if signals.setup_logging.receivers:
         signals.setup_logging.send(None, **given)
+        _say_json_is_not_ours(conf)
         return
     root = logging.getLogger()
     hijacks = conf.non_defaults().get("worker_hijack_root_logger") is True
     if root.handlers and not hijacks:
         logger.setLevel(level)
+        _say_json_is_not_ours(conf)
         return
     handler = _handler(options.logfile)
-    handler.setFormatter(
-        WorkerFormatter(
-            conf.worker_log_format,
-            conf.worker_log_datefmt,
-            conf.worker_task_log_format,
-            conf.worker_task_log_datefmt,
-        )
-    )
+    handler.setFormatter(_formatter(conf))
     root.handlers[:] = [handler]
     root.setLevel(level)
     signals.after_setup_logger.send(None, logger=root, **given)
@@ -60,6 +56,25 @@ def set_up_logging(conf: Settings, options: WorkerOptions) -> None:
     signals.after_setup_task_logger.send(None, logger=tasks, **given)
     if conf.worker_redirect_stdouts:
         redirect_stdouts(handler, conf.worker_redirect_stdouts_level)
+
+
+def _formatter(conf: Settings) -> logging.Formatter:
+    if conf.worker_log_json:
+        return JsonFormatter()
+    return WorkerFormatter(
+        conf.worker_log_format,
+        conf.worker_log_datefmt,
+        conf.worker_task_log_format,
+        conf.worker_task_log_datefmt,
+    )
+
+
+def _say_json_is_not_ours(conf: Settings) -> None:
+    if conf.worker_log_json:
+        logger.warning(
+            "worker_log_json (--log-json) has no effect: the app has set up logging itself. Give "
+            "its handler an umbel.worker.jsonlog.JsonFormatter(), or leave logging to the worker."
+        )
 
 
 def _handler(logfile: str | None) -> logging.Handler:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import inf
 from typing import Final, TypeVar
 
 from umbel.exceptions import OperationalError
+from umbel.settings import Settings
 
 logger = logging.getLogger("umbel.worker")
 
 ASK_AGAIN: Final = 0.2
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 30.0
 
 T = TypeVar("T")
+
+
+def pauses(conf: Settings) -> Iterator[float]:
+    """The pauses after which a worker tries to reach its broker once more; see
+    `broker_connection_max_retries`."""
+    numbers = itertools.count()
+    endless = (min(_FIRST_PAUSE * 2 ** min(number, 9), _LONGEST_PAUSE) for number in numbers)
+    return itertools.islice(endless, conf.broker_connection_max_retries or None)
+
+
+def longest_outage(conf: Settings) -> float:
+    """How many seconds without its broker a worker lives through."""
+    if not conf.broker_connection_retry:
+        return 0.0
+    return sum(pauses(conf)) if conf.broker_connection_max_retries else inf
 
 
 def patiently(ask: Callable[[], T], *, until: Callable[[], bool] = lambda: False) -> T:

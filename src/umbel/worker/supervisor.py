@@ -29,6 +29,7 @@ from umbel.worker.control import Control
 from umbel.worker.forkserver import ForkServer, Order, Report, wakeup_pipe
 from umbel.worker.heart import Heart
 from umbel.worker.options import ExitCode
+from umbel.worker.patience import longest_outage
 from umbel.worker.process import STOP_COLD, STOP_WARM, PoolProcess, Setup
 from umbel.worker.scoreboard import Slot, Word
 from umbel.worker.undertaker import Undertaker, lost_process
@@ -109,7 +110,16 @@ class Supervisor:
         self._undertaker = Undertaker(
             self._broker, setup.app.store, setup.lease_time, keep=conf.result_keep
         )
-        self._heart = Heart(self._broker, setup.run, setup.board, setup.lease_time, self._on_beat)
+        self._heart = Heart(
+            self._broker,
+            setup.run,
+            setup.board,
+            setup.lease_time,
+            self._on_beat,
+            self._on_silence,
+        )
+        self._longest_outage = longest_outage(conf)
+        self._broker_is_gone = False
         self._control = Control(self._broker, self._on_revocations)
         self._children: dict[int, Child] = {}
         self._last_number = 0
@@ -272,6 +282,12 @@ class Supervisor:
                 self._on_report(report)
             if self._server.lost:
                 self._on_server_lost()
+        if self._broker_is_gone and self._stop is None:
+            logger.error(
+                "The broker is away for longer than broker_connection_retry and "
+                "broker_connection_max_retries allow."
+            )
+            self._begin_stop("Warm", "", ExitCode.UNAVAILABLE)
         self._terminate_what_is_revoked()
         for child in list(self._children.values()):
             child.watch.look()
@@ -299,6 +315,12 @@ class Supervisor:
         self._peers = reply.peers
         if reply.reclaimed:
             self._undertaker.set_aside_at = time.monotonic()
+
+    def _on_silence(self, seconds: float) -> None:
+        """In the heart's thread: the broker is away, and was last there so long ago."""
+        if seconds >= self._longest_outage and not self._broker_is_gone:
+            self._broker_is_gone = True
+            self._wake()
 
     def _keep_house(self) -> None:
         """On this host a dead worker shows at once: nobody holds its scoreboard's lock. And
@@ -480,15 +502,16 @@ class Supervisor:
             return
         interrupted = number == signal.SIGINT and not cold
         code = ExitCode.INTERRUPTED if interrupted else ExitCode.OK
-        how = "Cold" if cold else "Warm"
-        self._stop = Stop(how, code)
-        logger.warning("%s shutdown (%s).", how, signal.Signals(number).name)
-        signals.worker_shutting_down.send(
-            self._setup.hostname, sig=signal.Signals(number).name, how=how, exitcode=code
-        )
-        self._tell_all(STOP_WARM)
+        self._begin_stop("Cold" if cold else "Warm", signal.Signals(number).name, code)
         if cold:
             self._begin_cold()
+
+    def _begin_stop(self, how: str, sig: str, code: int) -> None:
+        """`sig` is the name of the signal; empty where there was none."""
+        self._stop = Stop(how, code)
+        logger.warning("%s shutdown (%s).", how, sig or "no broker")
+        signals.worker_shutting_down.send(self._setup.hostname, sig=sig, how=how, exitcode=code)
+        self._tell_all(STOP_WARM)
 
     def _begin_cold(self) -> None:
         assert self._stop is not None

@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from threading import Event
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -33,7 +32,7 @@ from umbel.clock import SYSTEM, Clock
 from umbel.exceptions import BackendStoreError, ImproperlyConfigured, StoreUnavailable
 from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
-from umbel.polling import poll
+from umbel.polling import Pauses, poll
 from umbel.states import SUCCESS
 from umbel.stores.sql import tables
 from umbel.stores.sql.engine import SqlOptions, first_line, make_engine
@@ -62,7 +61,7 @@ class SqlStore:
         self._options = options or SqlOptions()
         self._clock = clock
         self._engine = make_engine(url, self._options)
-        self._closed = Event()
+        self._pauses = Pauses()
         self._is_set_up = False
         self._largest: int | None = None
         metadata = MetaData()
@@ -89,7 +88,7 @@ class SqlStore:
         return self._engine
 
     def open(self) -> None:
-        self._closed.clear()
+        self._pauses.open()
         try:
             self._need_tables()
         except StoreUnavailable as error:
@@ -103,7 +102,7 @@ class SqlStore:
             raise
 
     def close(self) -> None:
-        self._closed.set()
+        self._pauses.close()
         self._engine.dispose()
 
     def put(self, results: Sequence[Result]) -> None:
@@ -127,7 +126,10 @@ class SqlStore:
         return [self._record(found.get(task_id)) for task_id in task_ids]
 
     def wait(self, task_ids: Sequence[str], timeout: float) -> None:
-        poll(self.get, task_ids, timeout, self._closed)
+        poll(self.get, task_ids, timeout, self._pauses)
+
+    def interrupt(self) -> None:
+        self._pauses.interrupt()
 
     def forget(self, task_ids: Sequence[str]) -> None:
         self._need_tables()

@@ -166,6 +166,36 @@ class ResultStoreContract(StoreSuite):
         store.wait(["a"], 0.05)
         assert time.monotonic() - started < PATIENCE
 
+    def test_an_interrupt_ends_waits_in_all_threads(
+        self, live_stores: tuple[ResultStore, ResultStore]
+    ) -> None:
+        store, _ = live_stores
+        waiting = [
+            Background(lambda: store.wait(["a"], LONG)),
+            Background(lambda: store.wait(["a", "b"], LONG)),
+        ]
+        time.sleep(0.05)
+        assert all(each.running for each in waiting)
+        store.interrupt()
+        for each in waiting:
+            each.result()
+
+    def test_an_interrupt_before_a_wait_ends_it_at_once(
+        self, live_stores: tuple[ResultStore, ResultStore]
+    ) -> None:
+        store, _ = live_stores
+
+        def wait_three_times() -> None:
+            store.wait(["a"], 0.01)
+            store.interrupt()
+            started = time.monotonic()
+            store.wait(["a"], LONG)
+            assert time.monotonic() - started < PATIENCE
+            store.wait(["a"], 0.05)
+            assert time.monotonic() - started >= 0.05, "one interrupt, and two waits ended early"
+
+        Background(wait_three_times).result()
+
     def test_opening_and_closing_twice_is_fine(
         self, live_stores: tuple[ResultStore, ResultStore]
     ) -> None:

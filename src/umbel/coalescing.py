@@ -1,0 +1,187 @@
+"""What coroutines send: one thread publishes, in one step, all that has gathered meanwhile.
+
+Ten thousand coroutines that send at once make a few dozen trips to the broker. Each caller goes on
+when its own message is stored, and gets the error of its own message only: a broker stores all of
+a step or nothing, so a step that is refused is halved until the culprit is alone.
+
+A caller that is cancelled takes its message back where it still waits here. Where it is on its way
+already, it may be stored or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from umbel.background import IDLE, Answer, Background, answer, settle
+from umbel.exceptions import BrokerUnavailable, OperationalError
+from umbel.message import Posting
+from umbel.retry import RetryPolicy
+
+MOST_IN_ONE_STEP: Final = 1000
+MOST_WAITING: Final = 4000
+"""Calls. Whoever comes when so many wait makes no message before there is room again."""
+_CLOSED: Final = "the app was closed before the message could be sent"
+
+Publish = Callable[[Sequence[Posting]], None]
+
+
+class Call:
+    """The messages that one coroutine sends in one step, and what is known of it."""
+
+    __slots__ = ("future", "loop", "policy", "postings", "waits", "withdrawn")
+
+    def __init__(self, postings: Sequence[Posting], policy: RetryPolicy | None) -> None:
+        self.postings = postings
+        self.policy = policy
+        self.waits: Iterator[float] | None = None
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.withdrawn = False
+
+    def pause_after(self, error: BaseException) -> float | None:
+        """Seconds until it is tried again; None where it isn't."""
+        policy = self.policy
+        if policy is None or not isinstance(error, BrokerUnavailable):
+            return None
+        if policy.retry_errors is not None and not isinstance(error, policy.retry_errors):
+            return None
+        self.waits = self.waits or policy.waits()
+        return next(self.waits, None)
+
+    def ended(self, error: BaseException | None) -> Answer:
+        return Answer(self.loop, partial(settle, self.future, None, error))
+
+
+class Coalescer(Background):
+    """The publishing thread of one app in this process. `publish` stores all or raises."""
+
+    def __init__(self, publish: Publish) -> None:
+        self._publish = publish
+        super().__init__("umbel-publisher")
+
+    async def send(
+        self, make: Callable[[], Sequence[Posting]], policy: RetryPolicy | None
+    ) -> Sequence[Posting]:
+        """What `make` makes, once the broker has stored it; all of it, or nothing.
+
+        `BrokerUnavailable` is repeated by `policy`. Raises what `make` raises, and what publishing
+        raises.
+        """
+        while len(self._queue) >= MOST_WAITING:
+            await self._room()
+        call = Call(make(), policy)
+        with self._changed:
+            self._queue.append(call)
+            self._wake()
+        try:
+            await call.future
+        finally:
+            call.withdrawn = True  # without effect, once it has been taken
+        return call.postings
+
+    async def _room(self) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        with self._changed:
+            self._outside.append(Answer(loop, partial(settle, future, None, None)))
+            self._wake()
+        await future
+
+    def _renew(self) -> None:
+        super()._renew()
+        self._queue: deque[Call] = deque()
+        self._later: list[tuple[float, Call, Exception]] = []
+        """When it is tried again, a call, and why the broker couldn't take it."""
+        self._outside: deque[Answer] = deque()
+
+    def _work(self) -> bool:
+        with self._changed:
+            calls = self._next()
+            invited = self._invited(len(calls))
+            if not calls and not invited:
+                if self._closing or not self._wait():
+                    return self._end()
+                return True
+        answer([*invited, *self._stored(calls)])
+        return True
+
+    def _next(self) -> list[Call]:
+        """The calls of the next step: those that are due again, then the oldest."""
+        now = time.monotonic()
+        due = [call for at, call, _ in self._later if at <= now]
+        if due:
+            self._later = [each for each in self._later if each[0] > now]
+            self._queue.extendleft(reversed(due))
+        calls: list[Call] = []
+        size = 0
+        while self._queue and size < MOST_IN_ONE_STEP:
+            call = self._queue.popleft()
+            if not call.withdrawn:
+                calls.append(call)
+                size += len(call.postings)
+        return calls
+
+    def _invited(self, places: int) -> list[Answer]:
+        """As many of those who wait for room. Whose loop is gone never comes; so, where nothing is
+        left to be done, others are invited."""
+        count = places or MOST_IN_ONE_STEP
+        return [self._outside.popleft() for _ in range(min(count, len(self._outside)))]
+
+    def _wait(self) -> bool:
+        """Whether something came, or is to be tried again."""
+        if not self._later:
+            return self._changed.wait(IDLE)
+        self._changed.wait(max(0.0, min(each[0] for each in self._later) - time.monotonic()))
+        return True
+
+    def _stored(self, calls: Sequence[Call]) -> list[Answer]:
+        """Publish; the answers of those of whom it is known how it ended."""
+        if not calls:
+            return []
+        error = self._try(calls)
+        if error is None:
+            return [call.ended(None) for call in calls]
+        if isinstance(error, OperationalError):
+            return [call.ended(_own(error)) for call in calls if not self._postponed(call, error)]
+        if len(calls) == 1:
+            return [calls[0].ended(error)]
+        middle = len(calls) // 2
+        return [*self._stored(calls[:middle]), *self._stored(calls[middle:])]
+
+    def _try(self, calls: Sequence[Call]) -> Exception | None:
+        try:
+            self._publish([posting for call in calls for posting in call.postings])
+        # Whatever a driver raises is for the callers.
+        except Exception as error:
+            return error
+        return None
+
+    def _postponed(self, call: Call, error: OperationalError) -> bool:
+        pause = call.pause_after(error)
+        if pause is None:
+            return False
+        with self._changed:
+            self._later.append((time.monotonic() + pause, call, error))
+        return True
+
+    def _give_up(self) -> None:
+        with self._changed:
+            later, self._later = self._later, []
+            queue, self._queue = self._queue, deque()
+            outside, self._outside = self._outside, deque()
+        answers = [call.ended(_own(error)) for _, call, error in later]
+        answers += [call.ended(BrokerUnavailable(_CLOSED)) for call in queue]
+        answer([*answers, *outside])
+
+
+def _own(error: Exception) -> Exception:
+    """A copy for one caller: raising adds to an exception's traceback."""
+    made = copy.copy(error)
+    made.__cause__ = error.__cause__
+    return made.with_traceback(error.__traceback__)

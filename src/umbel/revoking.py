@@ -1,0 +1,66 @@
+"""Ask that tasks aren't run: a log in the broker, and a word to workers that run one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from umbel.arguments import checked_id
+from umbel.exceptions import TaskRevokedError
+from umbel.message import Result
+from umbel.ports import Revocation
+from umbel.result import revocation_payload, signal_name
+from umbel.states import READY_STATES, REVOKED
+from umbel.stored import encode_meta
+
+if TYPE_CHECKING:
+    from umbel.app import Umbel
+
+CONTROL_CHANNEL: Final = "control"
+
+
+def revoke(app: Umbel, task_ids: Iterable[str], terminate: bool, signal: str | None) -> None:
+    """What `Umbel.revoke` does."""
+    name = signal_name(signal)
+    if isinstance(task_ids, str):
+        raise TypeError(f"revoke got the text {task_ids!r:.80}; expected a list of task ids")
+    revocations = [Revocation(checked_id(task_id), terminate, name) for task_id in task_ids]
+    broker = app.broker
+    _store_revoked(app, broker.revoke(revocations))
+    if terminate:
+        for revocation in revocations:
+            broker.broadcast(CONTROL_CHANNEL, revocation_payload(revocation))
+
+
+def _store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
+    """Store REVOKED for what was found waiting, unless a final state is stored already."""
+    ids = sorted(task_ids)
+    store = app.store
+    if store is None or not ids:
+        return
+    final = {
+        record.task_id
+        for record in store.get(ids)
+        if record is not None and record.state in READY_STATES
+    }
+    done = datetime.fromtimestamp(app.clock.wall(), app.zone).isoformat()
+    expires = app.conf.result_expires
+    results = [
+        Result(
+            task_id=task_id,
+            state=REVOKED,
+            meta=encode_meta(
+                task_id,
+                REVOKED,
+                TaskRevokedError("revoked"),
+                date_done=done,
+                form=app.result_format,
+            ),
+            expires_at=app.clock.wall() + expires if expires else None,
+        )
+        for task_id in ids
+        if task_id not in final
+    ]
+    if results:
+        store.put(results)
