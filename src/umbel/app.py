@@ -29,8 +29,8 @@ from umbel.current import get_current_task, set_current, set_default
 from umbel.dead import DeadLetters
 from umbel.discovery import Discovery, Packages
 from umbel.formats import CallReader, ResultFormat
-from umbel.naming import modern
 from umbel.instants import time_zone
+from umbel.naming import modern
 from umbel.options import (
     NOTHING,
     CallKeywords,

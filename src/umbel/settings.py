@@ -154,8 +154,9 @@ class Settings:
     worker_log_format: str
     worker_log_json: bool
     worker_max_tasks_per_child: int | None
-    worker_pool: Literal["prefork", "solo"]
+    worker_pool: Literal["prefork", "threads", "asyncio", "solo"]
     worker_prefetch_multiplier: int | None
+    worker_processes: int
     worker_proc_alive_timeout: float
     worker_redirect_stdouts: bool
     worker_redirect_stdouts_level: str | int

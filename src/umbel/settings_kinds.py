@@ -254,16 +254,19 @@ def _compression(value: object) -> str:
 
 COMPRESSION = Kind("the name of a compression, such as 'zlib'", _compression, str)
 
-_POOLS_LATER = f"it is honoured by {API}"
 POOL = one_of(
-    {"prefork": "prefork", "processes": "prefork", "solo": "solo"},
     {
-        "threads": _POOLS_LATER,
-        "asyncio": _POOLS_LATER,
+        "prefork": "prefork",
+        "processes": "prefork",
+        "threads": "threads",
+        "asyncio": "asyncio",
+        "solo": "solo",
+    },
+    {
         "gevent": "greenlets are honoured by a later release; prefork runs the same tasks",
         "eventlet": "eventlet is at its end and won't be supported; prefork runs the same tasks",
     },
-    "'prefork' or 'solo'",
+    "'prefork', 'threads', 'asyncio' or 'solo'",
 )
 
 DELIVERY_MODE = one_of(

@@ -251,7 +251,8 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
          "time that running tasks get before a cold stop"),
         ("worker_enable_soft_shutdown_on_idle", False, BOOL, "give that time even if nothing runs"),
         ("worker_concurrency", None, CONCURRENCY,
-         "number of pool processes; None: the processors it may use"),
+         "tasks that run at once: pool processes, or threads or coroutines of each; None: the "
+         "processors that it may use, 100 coroutines"),
         ("worker_deduplicate_successful_tasks", False, BOOL,
          "don't run a redelivered late task again that has succeeded"),
         ("worker_hijack_root_logger", True, BOOL, "set up logging anew, unless the app did"),
@@ -500,6 +501,8 @@ def _own(*rows: _Row) -> Iterator[Setting]:
 # fmt: off
 UMBEL_SETTINGS: tuple[Setting, ...] = (
     *_own(
+        ("worker_processes", 1, POSITIVE,
+         "pool processes of the pools threads and asyncio, each of worker_concurrency tasks"),
         ("worker_lease_time", 30.0, SOME_SECONDS,
          "how long a worker's leases outlive its last sign of life"),
         ("task_max_redeliveries", 3, COUNT, "counted redeliveries after which a task is given up"),

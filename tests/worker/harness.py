@@ -80,7 +80,7 @@ class Worker:
         with board(Path(info["board"])) as scoreboard:
             until(
                 lambda: (
-                    sum(slot.words[Word.READY] for slot in scoreboard.slots) >= info["concurrency"]
+                    sum(slot.words[Word.READY] for slot in scoreboard.slots) >= info["processes"]
                 ),
                 what="the pool is ready",
             )

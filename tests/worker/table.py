@@ -17,7 +17,6 @@ from tests.worker.living import Place
 
 from umbel import AsyncResult
 from umbel.ports import DeadLetter
-from umbel.worker.scoreboard import Word
 
 MODES = ("early", "late", "reject")
 CALLED = ("task_prerun", "before_start")
@@ -200,12 +199,12 @@ class Table(Place):
         `ended`: and it has been announced, so that it counts as ended.
         """
         with board(worker_board) as scoreboard:
-            slots = [slot for slot in scoreboard.slots if slot.number and slot.words[Word.LANE]]
+            slots = [slot for slot in scoreboard.slots if slot.number and slot.newest()]
 
             def look() -> bool:
                 return all(
-                    slot.words[Word.LANE] >> 1 in dict(slot.decided())
-                    and (not ended or not slot.running_lease())
+                    slot.newest() in dict(slot.decided())
+                    and (not ended or not slot.running_leases())
                     for slot in slots
                 )
 

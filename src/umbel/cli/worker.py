@@ -30,7 +30,13 @@ no gossip to switch off, and revocations are kept by the broker.
 """
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
-POOLS = {"prefork": "prefork", "processes": "prefork", "solo": "solo"}
+POOLS = {
+    "prefork": "prefork",
+    "processes": "prefork",
+    "threads": "threads",
+    "asyncio": "asyncio",
+    "solo": "solo",
+}
 
 NOT_HERE = {
     ("-B", "--beat"): "periodic tasks come with a later release; until then cron can run "
@@ -56,10 +62,8 @@ _MOST_HELD = 65_535
 """As many as a prefetch count can say in AMQP, and far more than help."""
 IGNORED_FLAGS = ("without-gossip", "without-mingle", "without-heartbeat", "disable-prefetch")
 _PER_POOL = {
-    "threads": "threads",
     "gevent": "greenlets",
     "eventlet": "greenlets",
-    "asyncio": "thousands of coroutines per process (async def tasks run in every pool)",
     "custom": "pools of your own",
 }
 
@@ -143,9 +147,21 @@ def _speak_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool
     "--concurrency",
     type=_concurrency,
     metavar="NUMBER",
-    help="Processes that run tasks; default one per processor (auto).",
+    help="Tasks at once: processes; threads or coroutines per process. Default: processors (auto).",
 )
-@click.option("-P", "--pool", type=_pool, metavar="POOL", help="prefork (the default) or solo.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Processes of the pools threads and asyncio; default 1.",
+)
+@click.option(
+    "-P",
+    "--pool",
+    type=_pool,
+    metavar="POOL",
+    help="prefork (the default), threads, asyncio or solo.",
+)
 @names_option("-Q", "--queues", help="Take from these queues only.")
 @names_option("-X", "--exclude-queues", help="Take from all but these.")
 @names_option("-I", "--include", help="Import these modules too.")
@@ -213,7 +229,13 @@ def command(
     if app.conf.worker_log_json:
         remarks_in_json(True)
     _import_included(options.include + app.conf.include + app.conf.imports)
-    if (options.pool or app.conf.worker_pool) == "solo" and (options.concurrency or 1) > 1:
+    pool = options.pool or app.conf.worker_pool
+    if options.processes and pool not in ("threads", "asyncio"):
+        raise WrongUse(
+            f"--processes {options.processes} is for the pools threads and asyncio; -c says how "
+            "many processes prefork has"
+        )
+    if pool == "solo" and (options.concurrency or 1) > 1:
         session.note(f"umbel: the solo pool runs one process, not {options.concurrency}")
     return run_worker(app, options)
 

@@ -233,30 +233,30 @@ def _before_inbox(fault: Fault) -> None:
 
 
 def _begun(fault: Fault) -> None:
-    def before(_: Slot, __: int, texts: Sequence[str], *___: object) -> None:
+    def before(_: Slot, __: int, ___: int, texts: Sequence[str], *____: object) -> None:
         fault.passed_in_pool(texts[:1])
 
     _around(Slot, "start", before=before)
 
 
 def _started(fault: Fault) -> None:
-    def after(_: None, __: Slot, ___: int, texts: Sequence[str], *____: object) -> None:
+    def after(_: None, __: Slot, ___: int, ____: int, texts: Sequence[str], *_____: object) -> None:
         fault.passed_in_pool(texts[:1])
 
     _around(Slot, "start", after=after)
 
 
 def _returned(fault: Fault) -> None:
-    def before(slot: Slot, *_: object) -> None:
-        fault.passed_in_pool(_running(slot))
+    def before(slot: Slot, _: int, lease: int, *__: object) -> None:
+        fault.passed_in_pool(_running(slot, lease))
 
     _around(Slot, "decide", before=before)
 
 
 def _decided(fault: Fault) -> None:
-    def after(kept: bool, slot: Slot, *_: object) -> None:
+    def after(kept: bool, slot: Slot, _: int, lease: int, *__: object) -> None:
         if kept:
-            fault.passed_in_pool(_running(slot))
+            fault.passed_in_pool(_running(slot, lease))
 
     _around(Slot, "decide", after=after)
 
@@ -264,8 +264,8 @@ def _decided(fault: Fault) -> None:
 def _ended(fault: Fault) -> None:
     ids: list[str] = []
 
-    def before(slot: Slot, _: int) -> None:
-        ids[:] = _running(slot)
+    def before(slot: Slot, _: int, lease: int) -> None:
+        ids[:] = _running(slot, lease)
 
     _around(Slot, "end", before=before, after=lambda *_: fault.passed_in_pool(ids))
 
@@ -421,6 +421,5 @@ def _settled(settlements: Sequence[Any]) -> list[str]:
     return [each.result.task_id for each in settlements if each.result is not None]
 
 
-def _running(slot: Slot) -> list[str]:
-    running = slot.running()
-    return [] if running is None else [running.task_id]
+def _running(slot: Slot, lease: int) -> list[str]:
+    return [each.task_id for each in slot.running() if each.lease == lease]

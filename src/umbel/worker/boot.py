@@ -17,7 +17,6 @@ import sys
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Final
 
 from umbel import signals
 from umbel.app import Umbel
@@ -28,16 +27,14 @@ from umbel.settings import censored
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
 from umbel.worker.logs import name_process, say_hello, set_up_logging
-from umbel.worker.options import WorkerOptions, node_name, usable_processors
+from umbel.worker.options import PoolSize, WorkerOptions, node_name
 from umbel.worker.patience import pauses
-from umbel.worker.process import Setup, run_pool_process
+from umbel.worker.process import POOLS, Setup, run_pool_process
 from umbel.worker.scoreboard import Scoreboard
 from umbel.worker.supervisor import SPARE_SLOTS, Supervisor
 from umbel.worker.undertaker import host_id
 
 logger = logging.getLogger("umbel.worker")
-
-POOLS: Final = ("prefork", "solo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class Worker:
     hostname: str
     options: WorkerOptions
     pool: str
-    concurrency: int
+    size: PoolSize
     queues: tuple[str, ...]
 
 
@@ -97,7 +94,7 @@ def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Superviso
             server.kill()
         setup.board.path.unlink(missing_ok=True)  # later it must stay: it may hold outcomes
         raise
-    say_hello(worker.hostname, worker.app.connections.broker_url, worker.queues, setup.concurrency)
+    say_hello(worker.hostname, worker.app.connections.broker_url, worker.queues, worker.size)
     return supervisor
 
 
@@ -129,14 +126,18 @@ def _prepare(app: Umbel, options: WorkerOptions) -> Worker:
         importlib.import_module(module)
     signals.import_modules.send(app)
     pool = options.pool or conf.worker_pool
-    concurrency = options.concurrency or conf.worker_concurrency or usable_processors()
+    size = PoolSize.of(
+        pool,
+        options.concurrency or conf.worker_concurrency,
+        options.processes or conf.worker_processes,
+    )
     queues = app.router.select(options.queues or None, options.exclude_queues)
     return Worker(
         app=app,
         hostname=node_name(options.hostname),
         options=options,
         pool=pool,
-        concurrency=1 if pool == "solo" else concurrency,
+        size=size,
         queues=tuple(queue.name for queue in queues),
     )
 
@@ -200,14 +201,16 @@ def _unopened_broker(app: Umbel) -> BrokerDriver:
 def _make_setup(worker: Worker) -> Setup:
     app, conf, options = worker.app, worker.app.conf, worker.options
     run = uuid.uuid4().hex[:20]
-    board = Scoreboard.create(run, worker.concurrency + SPARE_SLOTS, _unopened_broker(app).location)
+    size, location = worker.size, _unopened_broker(app).location
+    board = Scoreboard.create(run, size.processes + SPARE_SLOTS, location, lanes=size.lanes)
     info = {
         "hostname": worker.hostname,
         "host": host_id(),
         "pid": os.getpid(),
         "board": str(board.path),
         "pool": worker.pool,
-        "concurrency": worker.concurrency,
+        "processes": size.processes,
+        "concurrency": size.processes * size.lanes,
         "queues": list(worker.queues),
         "python": sys.version.split()[0],
         "lease_time": conf.worker_lease_time,
@@ -223,7 +226,9 @@ def _make_setup(worker: Worker) -> Setup:
         board=board,
         info=json.dumps(info).encode(),
         lease_time=conf.worker_lease_time,
-        concurrency=worker.concurrency,
+        pool=worker.pool,
+        processes=size.processes,
+        lanes=size.lanes,
         multiplier=conf.worker_prefetch_multiplier if multiplier is None else multiplier,
         max_tasks=options.max_tasks_per_child or conf.worker_max_tasks_per_child,
         time_limit=options.time_limit,

@@ -119,7 +119,9 @@ class Desk:
         """Whether `next_batch` wouldn't block."""
         return not self._batches.empty()
 
-    def start(self, execution: Execution, lane: int, soft: float | None, hard: float | None) -> bool:
+    def start(
+        self, execution: Execution, lane: int, soft: float | None, hard: float | None
+    ) -> bool:
         """Say that an execution starts in `lane`, with these limits in seconds; False, and it must
         not, where it was given back meanwhile. There has to be room (`has_room`)."""
         lease = execution.delivery.lease

@@ -15,7 +15,7 @@ from umbel.exceptions import ImproperlyConfigured
 from umbel.settings import Settings, censored
 from umbel.tasklog import TASK_LOGGER, WorkerFormatter
 from umbel.worker.jsonlog import JsonFormatter
-from umbel.worker.options import WorkerOptions
+from umbel.worker.options import PoolSize, WorkerOptions
 
 logger = logging.getLogger("umbel.worker")
 stdouts = logging.getLogger("umbel.redirected")
@@ -155,11 +155,11 @@ def name_process(name: str) -> None:
     multiprocessing.current_process().name = name
 
 
-def say_hello(hostname: str, broker_url: str, queues: tuple[str, ...], concurrency: int) -> None:
+def say_hello(hostname: str, broker_url: str, queues: tuple[str, ...], size: PoolSize) -> None:
     logger.info(
-        "%s: broker %s, queues %s, %d processes.",
+        "%s: broker %s, queues %s, %s.",
         hostname,
         censored("broker_url", broker_url),
         ", ".join(queues),
-        concurrency,
+        size,
     )

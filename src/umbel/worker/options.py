@@ -6,6 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 
 class ExitCode(IntEnum):
@@ -39,6 +40,9 @@ class WorkerOptions:
     """May hold %h (host name), %n (name part), %d (domain part); default ``umbel@%h``."""
     pool: str | None = None
     concurrency: int | None = None
+    """Tasks that run at once: processes of prefork; threads or coroutines in each process."""
+    processes: int | None = None
+    """Pool processes of the pools threads and asyncio."""
     queues: tuple[str, ...] = ()
     exclude_queues: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
@@ -51,6 +55,36 @@ class WorkerOptions:
     purge: bool = False
     started_in: str | None = None
     """The working directory in which the command line makes sense; default the present one."""
+
+
+LOOP_CONCURRENCY: Final = 100
+"""Tasks at once of an asyncio pool, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """How many processes a pool has, and how many tasks run at once in each."""
+
+    processes: int
+    lanes: int
+
+    @classmethod
+    def of(cls, pool: str, concurrency: int | None, processes: int) -> PoolSize:
+        """From the options of these names; `concurrency` None is the pool's default."""
+        match pool:
+            case "solo":
+                return cls(1, 1)
+            case "threads":
+                return cls(processes, concurrency or usable_processors())
+            case "asyncio":
+                return cls(processes, concurrency or LOOP_CONCURRENCY)
+            case _:
+                return cls(concurrency or usable_processors(), 1)
+
+    def __str__(self) -> str:
+        if self.lanes == 1:
+            return f"{self.processes} processes"
+        return f"{self.processes} processes of {self.lanes} tasks at once"
 
 
 def node_name(pattern: str | None) -> str:

@@ -32,7 +32,7 @@ from umbel.worker.options import ExitCode
 from umbel.worker.patience import longest_outage
 from umbel.worker.process import STOP_COLD, STOP_WARM, PoolProcess, Setup
 from umbel.worker.scoreboard import Slot, Word
-from umbel.worker.undertaker import Undertaker, lost_process
+from umbel.worker.undertaker import LostBy, Undertaker, lost_process
 from umbel.worker.watch import Watch
 
 logger = logging.getLogger("umbel.worker")
@@ -164,7 +164,7 @@ class Supervisor:
         self._control.start()
         if self._server is not None:
             signals.worker_before_create_process.send(self._sender)
-            for _ in range(setup.concurrency):
+            for _ in range(setup.processes):
                 self._spawn()
 
     def _take_over(self) -> None:
@@ -243,7 +243,7 @@ class Supervisor:
         what = "ends" if self._stop is not None else "starts again as a new run"
         logger.error("This worker %s: %s.", what, self._run_lost)
         for child in self._children.values():
-            if (running := child.slot.running()) is not None:
+            for running in child.slot.running():
                 logger.error(
                     "The outcome of %s[%s] is discarded: its delivery is another's.",
                     running.task,
@@ -364,6 +364,7 @@ class Supervisor:
             slot,
             lambda slot, lease: self._undertaker.free(owner, slot, lease),
             gives_back=self._server is not None and self._setup.multiplier is None,
+            by_signal=self._setup.by_signal,
         )
         child = Child(order, slot, watch)
         self._children[order.number] = child
@@ -391,23 +392,31 @@ class Supervisor:
         if code == ExitCode.RUN_LOST:
             self._run_lost = "the broker had taken it for dead"
             return
-        lost = child.watch.lost(lost_process(status))
+        cause = lost_process(status)
+
+        def lost(lease: int) -> Lost:
+            return child.watch.lost(lease, cause)
+
         if code != 0:
-            self._log_death(child, lost)
+            self._log_death(child, lost, cause)
         self._note_quick_death(child, code)
         del self._children[child.order.number]
         owner = self._setup.owner(child.order.number)
         self._undertaker.bury(owner, child.slot, lost, child.slot.clear)
 
-    def _log_death(self, child: Child, lost: Lost) -> None:
-        running = child.slot.running()
-        what = f" while running {running.task}[{running.task_id}]" if running else ""
-        reason = lost.detail
-        if lost.loss is Loss.HARD_LIMIT:
-            reason = f"Hard time limit ({lost.detail}s) exceeded."
-        elif lost.loss is Loss.TERMINATED:
-            reason = f"Terminated by {lost.detail}."
-        logger.error("Pool process %d ended%s: %s", child.pid, what, reason)
+    def _log_death(self, child: Child, lost_by: LostBy, cause: Lost) -> None:
+        running = list(child.slot.running())
+        if not running:
+            logger.error("Pool process %d ended: %s", child.pid, cause.detail)
+        for each in running:
+            lost = lost_by(each.lease)
+            reason = lost.detail
+            if lost.loss is Loss.HARD_LIMIT:
+                reason = f"Hard time limit ({lost.detail}s) exceeded."
+            elif lost.loss is Loss.TERMINATED:
+                reason = f"Terminated by {lost.detail}."
+            what = f"{each.task}[{each.task_id}]"
+            logger.error("Pool process %d ended while running %s: %s", child.pid, what, reason)
 
     def _note_quick_death(self, child: Child, code: int) -> None:
         """Processes that fail by themselves, or die before they are ready, are started again ever
@@ -429,7 +438,7 @@ class Supervisor:
             return
         normal = sum(not child.order.burials_only for child in self._children.values())
         free = sum(not slot.number for slot in self._setup.board.slots)
-        for _ in range(min(self._setup.concurrency - normal, free)):
+        for _ in range(min(self._setup.processes - normal, free)):
             self._spawn()
         self._see_to_burials()
 
@@ -439,7 +448,7 @@ class Supervisor:
             return
         self._undertaker.set_aside_at = 0.0
         has_buriers = any(child.order.burials_only for child in self._children.values())
-        busy = all(child.slot.running_lease() for child in self._children.values())
+        busy = not any(child.slot.has_free_lane() for child in self._children.values())
         if busy and not has_buriers and any(not slot.number for slot in self._setup.board.slots):
             self._spawn(burials_only=True)
 
@@ -448,7 +457,7 @@ class Supervisor:
         lost = Lost(Loss.PROCESS, "Worker exited prematurely: its fork server died.")
         for child in self._children.values():
             owner = self._setup.owner(child.order.number)
-            self._undertaker.bury(owner, child.slot, lost, child.slot.clear)
+            self._undertaker.bury(owner, child.slot, lambda _lease: lost, child.slot.clear)
         self._undertaker.finish(LAST_JOBS)
         self._children.clear()
         self._run_lost = "its fork server died"
@@ -474,16 +483,16 @@ class Supervisor:
     def _terminate(self, revocation: Revocation) -> bool:
         """Whether the task runs here, and so was told to end."""
         for child in self._children.values():
-            running = child.slot.running()
-            if running is not None and running.task_id == revocation.task_id:
-                logger.warning(
-                    "Terminating %s[%s] with %s.",
-                    running.task,
-                    running.task_id,
-                    revocation.signal,
-                )
-                child.watch.terminate(running.lease, revocation.signal)
-                return True
+            for running in child.slot.running():
+                if running.task_id == revocation.task_id:
+                    logger.warning(
+                        "Terminating %s[%s] with %s.",
+                        running.task,
+                        running.task_id,
+                        revocation.signal,
+                    )
+                    child.watch.terminate(running.lease, revocation.signal)
+                    return True
         return False
 
     # Shutdown.
@@ -515,7 +524,7 @@ class Supervisor:
 
     def _begin_cold(self) -> None:
         assert self._stop is not None
-        active = any(child.slot.running_lease() for child in self._children.values())
+        active = any(child.slot.running_leases() for child in self._children.values())
         if self._soft_timeout > 0 and (active or self._soft_on_idle):
             self._stop.soft_until = time.monotonic() + self._soft_timeout
             logger.warning("Running tasks have %.1f s to end.", self._soft_timeout)

@@ -50,7 +50,7 @@ class LoopPool:
         self._loop = asyncio.get_running_loop()
         self._bell = asyncio.Event()
         self._lane_freed = asyncio.Event()
-        self._desk.bell = lambda: self._loop.call_soon_threadsafe(self._bell.set)
+        self._desk.bell = self._ring
         while True:
             while self._desk.has_batch():
                 batch = self._desk.next_batch()
@@ -71,7 +71,8 @@ class LoopPool:
 
     async def _hand_over(self, item: Delivery) -> None:
         lane = await self._free_lane()
-        while (answer := self._handling.may_start(item.lease)) is None:
+        # What it waits for, a heartbeat or a settlement, rings no bell.
+        while (answer := self._handling.may_start(item.lease)) is None:  # noqa: ASYNC110
             await asyncio.sleep(POLL)
         if not answer:
             self._desk.free_lanes.put(lane)
@@ -141,6 +142,10 @@ class LoopPool:
             lambda refused: self._loop.call_soon_threadsafe(told.set_result, refused),
         )
         return await told
+
+    def _ring(self) -> None:
+        """Called by the I/O thread."""
+        self._loop.call_soon_threadsafe(self._bell.set)
 
     def _call_soon(self) -> None:
         """Wake the I/O thread once for all that end in this turn of the loop."""
