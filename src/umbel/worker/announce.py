@@ -129,7 +129,7 @@ def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, An
             return sender, {
                 "request": request,
                 "terminated": ended.end is End.TERMINATED,
-                "signum": _signum(execution.delivery.lost),
+                "signum": ended.signum or _signum(execution.delivery.lost),
                 "expired": ended.end is End.EXPIRED,
             }
         case "task_unknown":

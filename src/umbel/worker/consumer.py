@@ -83,8 +83,8 @@ class Consumer:
         self._number = 0
         self._held: deque[Delivery] = deque()
         self._returns: list[int] = []
-        self._stuck_at = -1
-        """How many batches the main thread had taken when it last didn't start what waited."""
+        self._has_freed = False
+        """What waited for a free lane was given back, since the main thread didn't start it."""
         self._more = False
         self._was_away = False
         self._declared = {*diet.queues}
@@ -167,8 +167,10 @@ class Consumer:
         return 0.0
 
     def _is_stuck(self) -> bool:
-        """Whether the main thread hasn't come back since it left waiting what it could start."""
-        return self._stuck_at == self._desk.taken
+        """Whether the main thread hasn't come back yet since it left waiting what it could
+        start."""
+        self._has_freed = self._has_freed and self._desk.started < self._desk.handed
+        return self._has_freed
 
     def _patience(self) -> float:
         if self._desk.outcomes or self._returns:
@@ -357,7 +359,7 @@ class Consumer:
     def _give_back(self) -> None:
         if self._unstarted():
             if not self._desk.free_lanes.empty():
-                self._stuck_at = self._desk.taken
+                self._has_freed = True
             self._returns += self._desk.give_back()
             self._held.clear()
 

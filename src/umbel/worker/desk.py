@@ -71,8 +71,9 @@ class Desk:
         self.newest_at = 0.0
         self.handed_at = 0.0
         """When leases were last handed out (I/O)."""
-        self.taken = 0
-        """How many batches the main thread has taken (main)."""
+        self.handed = 0
+        """How many batches were handed out (I/O), and how many the main thread is done with."""
+        self.started = 0
         self.average: float | None = None
         """Moving average of the time an execution takes, in seconds (lanes)."""
         self.retiring = False
@@ -111,9 +112,12 @@ class Desk:
 
     def next_batch(self) -> list[Delivery] | None:
         """Blocks for the next begun deliveries; None once there will be no more."""
-        batch = self._batches.get()
-        self.taken += 1
-        return batch
+        return self._batches.get()
+
+    def batch_started(self) -> None:
+        """All of a batch has been started, or given back."""
+        self.started += 1
+        self.call()
 
     def has_batch(self) -> bool:
         """Whether `next_batch` wouldn't block."""
@@ -182,6 +186,7 @@ class Desk:
     # The I/O thread's side.
 
     def hand_out(self, batch: list[Delivery]) -> None:
+        self.handed += 1
         self._batches.put(batch)
         self._ring()
 

@@ -74,3 +74,5 @@ class Ended:
     einfo: ExceptionInfo | None = None
     reason: object = None
     runtime: float = 0.0
+    signum: int | None = None
+    """The signal in whose stead a revoked task was ended."""

@@ -300,7 +300,13 @@ def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float, lane: 
             return Ended(End.RAISED, error=final, einfo=einfo, runtime=runtime)
         case Stopped():
             revoked = TaskRevokedError("terminated")
-            return Ended(End.TERMINATED, error=revoked, einfo=_told(revoked), runtime=runtime)
+            return Ended(
+                End.TERMINATED,
+                error=revoked,
+                einfo=_told(revoked),
+                runtime=runtime,
+                signum=lane.terminated,
+            )
         case Ignore():
             return Ended(End.IGNORED, error=error, runtime=runtime)
         case Reject():

@@ -88,15 +88,14 @@ class Handling:
         """Read the message."""
         return self.executor.prepare(delivery)
 
-    def start(self, execution: Execution, lane: int, *, grace: float = 0.0) -> bool:
+    def start(self, execution: Execution, lane: int, *, keeps_soft_limit: bool = False) -> bool:
         """Take `lane` for an execution; False, and the lane is free, where it was given back.
 
-        Limits that its own loop keeps come to the supervisor `grace` seconds late, the soft one
-        not at all.
+        Where its loop `keeps_soft_limit`, the supervisor needn't.
         """
-        soft = None if grace else execution.soft_time_limit
+        soft = None if keeps_soft_limit else execution.soft_time_limit
         hard = execution.time_limit if self._replaces else None
-        if not self.desk.start(execution, lane, soft, hard and hard + grace):
+        if not self.desk.start(execution, lane, soft, hard):
             return False
         if execution.end is None:
             logger.info("Task %s received", execution.name)
@@ -167,13 +166,14 @@ class Handling:
             self.propose(decided, self.keep(decided), answers.put)
         self.close_settled(decided, lane)
 
-    def note(self, ended: Ended, began: float) -> None:
-        """Count, after the end of an execution that began at `began` (`time.perf_counter`)."""
+    def note(self, execution: Execution, ended: Ended, began: float) -> None:
+        """Count an execution that began at `began` (`time.perf_counter`) and has ended."""
         self.desk.note_runtime(time.perf_counter() - began)
         self._executed += 1
         most = self._max_tasks
-        due = (most and self._executed >= most) or ended.end is End.PROCESS_LOST
-        if due and self._replaces:
+        # A task has called `sys.exit`; not where another process's task is only buried here.
+        left = ended.end is End.PROCESS_LOST and execution.delivery.lost is None
+        if self._replaces and (left or (most and self._executed >= most)):
             self.desk.retiring = True
 
     def _free(self, decided: Decided, lane: int) -> None:

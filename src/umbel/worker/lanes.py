@@ -43,14 +43,14 @@ class Lane(ABC):
         """The soft limit that has passed, in seconds."""
         self.hard_limit: float | None = None
         """The hard limit that has passed, in seconds; only where a loop keeps it."""
-        self.terminated = False
-        """The running task was told to end because it was revoked."""
+        self.terminated: int | None = None
+        """The signal in whose stead the running task was told to end: it was revoked."""
         self._runner: asyncio.Runner | None = None
 
     def reset(self) -> None:
         """The next task is about to begin here."""
         self.soft_limit = self.hard_limit = None
-        self.terminated = False
+        self.terminated = None
 
     def enter(self) -> None:
         """The task's own code begins."""
@@ -74,15 +74,15 @@ class Lane(ABC):
             self.soft_limit = limit
             self._raise(SoftTimeLimitExceeded)
 
-    def terminate(self, passed_on: Callable[[], None]) -> None:
+    def terminate(self, signum: int, passed_on: Callable[[], None]) -> None:
         """Called from a signal handler: end the task that runs, since it was revoked."""
         if self.loop_task is not None:
             passed_on()
-            self.terminated = True
+            self.terminated = signum
             self._cancel(self.loop_task)
         elif self.in_task:
             passed_on()
-            self.terminated = True
+            self.terminated = signum
             self._raise(Stopped)
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -135,7 +135,7 @@ class Lane(ABC):
 
     def meaning(self, error: asyncio.CancelledError) -> BaseException:
         """What a cancellation stands for."""
-        if self.terminated:
+        if self.terminated is not None:
             return Stopped()
         return error if self.soft_limit is None else SoftTimeLimitExceeded(self.soft_limit)
 
@@ -159,7 +159,7 @@ class Lane(ABC):
 class MainLane(Lane):
     """The main thread, where signal handlers run too."""
 
-    def terminate(self, passed_on: Callable[[], None]) -> None:
+    def terminate(self, signum: int, passed_on: Callable[[], None]) -> None:
         """Its process gets the signal itself."""
 
     def _raise(self, error: type[BaseException]) -> None:

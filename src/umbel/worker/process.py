@@ -238,8 +238,9 @@ class PoolProcess:
             lease = slot.lane_words[index] >> 1
             if slot.lane_words[index] & 1 or not lease:
                 continue
-            if slot.terminate[index] == lease:
-                lane.terminate(partial(self._forget, slot.terminate, index))
+            to_end, signum = divmod(slot.terminate[index], 256)
+            if to_end == lease:
+                lane.terminate(signum, partial(self._forget, slot.terminate, index))
             if (soft_at := slot.soft_at[index]) and now >= soft_at:
                 limit = (soft_at - slot.started_at[index]) / 1e9
                 lane.exceed_soft_limit(limit, partial(self._forget, slot.soft_at, index))
@@ -264,7 +265,7 @@ def run_pool_process(setup: Setup, order: Order) -> int:
     def terminate(_signum: int, _frame: FrameType | None) -> None:
         # A service manager may send SIGTERM to every process of the worker. Only the supervisor
         # decides, and marks the task that is to be ended.
-        lease = slot.terminate[0]
+        lease = slot.terminate[0] >> 8
         if setup.by_signal and lease and slot.lane_words[0] == lease << 1:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)

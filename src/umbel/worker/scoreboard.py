@@ -130,7 +130,8 @@ class Slot:
     """One pool process's part of the board.
 
     Of each lane, by index: `lane_words`; `started_at`, `soft_at` and `hard_at` of what runs, in
-    nanoseconds of boot time, 0 is no limit; `terminate`, the lease that is to be ended.
+    nanoseconds of boot time, 0 is no limit; `terminate`, ``lease * 256 + signal`` of what is to be
+    ended.
     """
 
     def __init__(self, memory: memoryview, geometry: Geometry) -> None:

@@ -44,6 +44,8 @@ LOOK_FOR_PEERS: Final = 0.5
 TERMINATING: Final = 5.0
 PRUNE: Final = 600.0
 """Seconds between two clean-ups of expired results."""
+LOOP_GRACE: Final = 1.0
+"""Seconds that a coroutine has to end after its hard limit, before its process is ended."""
 SPARE_SLOTS: Final = 2
 """For burials while all processes are busy, and for a death whose broker is away."""
 BURIAL_WAIT: Final = 1.0
@@ -365,6 +367,7 @@ class Supervisor:
             lambda slot, lease: self._undertaker.free(owner, slot, lease),
             gives_back=self._server is not None and self._setup.multiplier is None,
             by_signal=self._setup.by_signal,
+            grace=LOOP_GRACE if self._setup.pool == "asyncio" else 0.0,
         )
         child = Child(order, slot, watch)
         self._children[order.number] = child

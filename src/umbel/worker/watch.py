@@ -30,16 +30,24 @@ class Watch:
     """Looks at one pool process again and again.
 
     `by_signal`: a task is terminated by a signal to its process, which it has for itself; else the
-    process is asked to end the one of its tasks.
+    process is asked to end the one of its tasks. `grace`: seconds that a hard limit may be
+    exceeded, where the process itself ends what it can.
     """
 
     def __init__(
-        self, slot: Slot, free: Free, *, gives_back: bool = True, by_signal: bool = True
+        self,
+        slot: Slot,
+        free: Free,
+        *,
+        gives_back: bool = True,
+        by_signal: bool = True,
+        grace: float = 0.0,
     ) -> None:
         self._slot = slot
         self._free = free
         self._gives_back = gives_back
         self._by_signal = by_signal
+        self._grace = grace * 1e9
         self._terminate: tuple[int, str, float] | None = None
         self._look_again_at = 0.0
         self._causes: dict[int, Lost] = {}
@@ -63,10 +71,13 @@ class Watch:
     def _keep_limits(self, lane: int, now: float) -> None:
         slot = self._slot
         lease = slot.lane_words[lane] >> 1
-        if (hard := slot.hard_at[lane]) and now >= hard:
+        if (hard := slot.hard_at[lane]) and now >= hard + self._grace:
             limit = (hard - slot.started_at[lane]) / 1e9
             self._end(lease, Lost(Loss.HARD_LIMIT, f"{limit:g}"))
         elif (soft := slot.soft_at[lane]) and now >= soft:
+            self._send(signal.SIGUSR1)
+        elif not self._by_signal and slot.terminate[lane] >> 8 == lease:
+            # Again: what it gets while it stands still may be seen by another thread.
             self._send(signal.SIGUSR1)
 
     def terminate(self, lease: int, name: str) -> None:
@@ -85,13 +96,11 @@ class Watch:
                 slot.soft_at[lane] = max(1, int(boot_time() * 1e9))
                 self._send(signal.SIGUSR1)
                 return
-            slot.terminate[lane] = lease
+            slot.terminate[lane] = lease << 8 | number
             if self._by_signal:
                 self._causes[lease] = Lost(Loss.TERMINATED, number.name)
                 self._terminate = (lease, number.name, time.monotonic())
                 self._send(number)
-            else:
-                self._send(signal.SIGUSR1)
 
         stopped(slot.pid, act)
 

@@ -19,8 +19,6 @@ from umbel.worker.handling import POLL, Handling
 from umbel.worker.lanes import ThreadLane
 from umbel.worker.settler import Decided
 
-GRACE: Final = 1.0
-"""Seconds after its hard limit until a coroutine that doesn't end takes the process with it."""
 AT_ONCE: Final = 16
 """Tasks that are started before those that run get their turn."""
 
@@ -67,7 +65,7 @@ class LoopPool:
             await self._hand_over(item)
             if index % AT_ONCE == 0:
                 await asyncio.sleep(0)
-        self._desk.call()
+        self._desk.batch_started()
 
     async def _hand_over(self, item: Delivery) -> None:
         lane = await self._free_lane()
@@ -83,7 +81,7 @@ class LoopPool:
         else:
             execution = self._handling.prepare(item)
         on_loop = execution.task is not None and self._runs_on_loop(execution.task)
-        if self._handling.start(execution, lane, grace=GRACE if on_loop else 0.0):
+        if self._handling.start(execution, lane, keeps_soft_limit=on_loop):
             running = self._loop.create_task(self._run(execution, self.lanes[lane], on_loop))
             self._running.add(running)
             running.add_done_callback(self._running.discard)
@@ -109,7 +107,7 @@ class LoopPool:
             await self._close(self._handling.decide(execution, ended), lane.index)
         else:
             ended = await self._in_thread(lambda: self._run_here(execution, lane))
-        self._handling.note(ended, began)
+        self._handling.note(execution, ended, began)
         self._lane_freed.set()
         self._call_soon()
 

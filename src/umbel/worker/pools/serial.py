@@ -26,7 +26,7 @@ class SerialPool:
                 self._handle(item)
                 if index == half:
                     desk.call()
-            desk.call()
+            desk.batch_started()
         self._lane.close()
 
     def _handle(self, item: Delivery) -> None:
@@ -40,4 +40,4 @@ class SerialPool:
             return
         ended = handling.executor.run(execution, self._lane)
         handling.close(handling.decide(execution, ended), 0)
-        handling.note(ended, began)
+        handling.note(execution, ended, began)

@@ -27,7 +27,7 @@ class ThreadPool:
         while (batch := desk.next_batch()) is not None:
             for item in batch:
                 self._hand_over(item)
-            desk.call()
+            desk.batch_started()
         for inbox in self._inboxes.values():
             inbox.put(None)
         for thread in self._threads:
@@ -61,6 +61,6 @@ class ThreadPool:
             began = time.perf_counter()
             ended = handling.executor.run(execution, lane)
             handling.close(handling.decide(execution, ended), lane.index)
-            handling.note(ended, began)
+            handling.note(execution, ended, began)
             self._desk.call()
         lane.close()
