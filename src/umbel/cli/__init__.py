@@ -58,7 +58,10 @@ Examples:
 Options may also stand in the environment: UMBEL_APP, UMBEL_BROKER, UMBEL_WORKER_CONCURRENCY, …
 """
 
-_BEFORE = ("-A", "--app", "-b", "--broker", "--result-backend", "--workdir", "-C", "--no-color")
+_BEFORE = (
+    "-A", "--app", "-b", "--broker", "--result-backend", "--workdir", "-C", "--no-color",
+    "--as-celery",
+)  # fmt: skip
 
 
 class Commands(click.Group):
@@ -102,6 +105,7 @@ class Commands(click.Group):
 @click.option("--workdir", metavar="FOLDER", help="Change to this folder first.")
 @click.option("-C", "--no-color", is_flag=True, help="Print without colours.")
 @click.option("-q", "--quiet", is_flag=True, help="Leave out remarks and banners.")
+@click.option("--as-celery", is_flag=True, help="Make `import celery` mean Umbel.")
 @click.version_option(__version__, message="umbel %(version)s")
 @click.pass_context
 def umbel(
@@ -112,8 +116,14 @@ def umbel(
     workdir: str | None,
     no_color: bool,
     quiet: bool,
+    as_celery: bool,
 ) -> None:
     """A distributed task queue: Celery's API and wire format, none of its losses."""
+    if as_celery:
+        from umbel.compat import alias  # before any module of the app
+
+        alias.install()
+        alias.tell_children()
     started_in = os.getcwd()
     if workdir is not None:
         try:
