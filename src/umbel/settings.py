@@ -367,21 +367,34 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     found: dict[str, object] = {}
     for variable, name in _CELERY_VARIABLES.items():
         if text := environ.get(variable):
-            found[name] = _parse(variable, SETTINGS[name], text)
+            found[name] = _parse(f"environment variable {variable}", SETTINGS[name], text)
     for name, setting in SETTINGS.items():
         variable = f"UMBEL_{name.upper()}"
         if setting.kind.parse is not None and (text := environ.get(variable)):
-            found[name] = _parse(variable, setting, text)
+            found[name] = _parse(f"environment variable {variable}", setting, text)
     return found
 
 
-def _parse(variable: str, setting: Setting, text: str) -> object:
+def _parse(where: str, setting: Setting, text: str) -> object:
     assert setting.kind.parse is not None
     try:
         return setting.kind.accept(setting.kind.parse(text))
     except ValueError as error:
         hint = str(error) if isinstance(error, WrongValue) else ""
-        raise _wrong(f"environment variable {variable}", setting, text, hint) from None
+        raise _wrong(where, setting, text, hint) from None
+
+
+def parse_text(name: str, text: str) -> object:
+    """The value of a setting that is written as text, as an environment variable's is.
+
+    Raises `UnknownSetting` and `ImproperlyConfigured`.
+    """
+    if name not in SETTINGS:
+        raise _unknown(name)
+    setting = SETTINGS[name]
+    if setting.kind.parse is None:
+        raise _wrong(f"setting {name!r}", setting, text, "that can't be written as text")
+    return _parse(f"setting {name!r}", setting, text)
 
 
 def _accept(setting: Setting, value: object) -> object:

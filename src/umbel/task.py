@@ -41,6 +41,7 @@ from umbel.options import (
     check_call_names,
     check_task_names,
 )
+from umbel.portable import reduced_task
 from umbel.publish import Args, add_children, new_id
 from umbel.request import Context, request_of, running
 from umbel.result import AsyncResult
@@ -409,6 +410,9 @@ class Task(Generic[P, R_co]):
         self._declared.pop(_SAME_IN_TWO_WAYS.get(name, ""), None)
         self._declared[name] = value
         self._options = self._plan = None
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return reduced_task(self)
 
     def __repr__(self) -> str:
         return f"<@task: {self.name} of {self.app.main or 'umbel'}>"

@@ -12,7 +12,7 @@ from typing import TextIO
 
 import click
 
-from umbel import __version__
+from umbel import Umbel, __version__
 from umbel.cli.exits import Exit, Mistake, WrongUse, code_of
 from umbel.cli.output import one_line, quoted, remark, remarks_in_json
 from umbel.cli.session import Session
@@ -137,17 +137,23 @@ def umbel(
     no_color = no_color or bool(os.environ.get("NO_COLOR"))
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    given = ctx.obj
     ctx.obj = session = Session(app, broker, result_backend, no_color, quiet, started_in)
+    if isinstance(given, Umbel):
+        session.use(given)
     ctx.call_on_close(session.close)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. A user's mistake is one sentence, never a traceback."""
+def main(arguments: Sequence[str] | None = None, app: Umbel | None = None) -> int:
+    """Run one command; the exit code. A user's mistake is one sentence, never a traceback.
+
+    `app` is the one that is meant where ``-A`` names none.
+    """
     warnings.showwarning = _show_warning
     make_writable()
     remarks_in_json(False)
     try:
-        code = _run(arguments)
+        code = _run(arguments, app)
     except OSError as error:
         lost = lost_output(error)
         if lost is None:
@@ -161,9 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _say(f"the output can't be written: {lost.strerror}", Exit.OUTPUT)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, app: Umbel | None) -> int:
     try:
-        code = umbel.main(arguments, prog_name="umbel", standalone_mode=False)
+        code = umbel.main(arguments, prog_name="umbel", standalone_mode=False, obj=app)
     except click.Abort:
         return _say("interrupted", Exit.INTERRUPTED)
     except click.UsageError as error:
