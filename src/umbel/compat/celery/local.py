@@ -14,9 +14,10 @@ __all__ = ["PromiseProxy", "Proxy", "maybe_evaluate", "try_import"]
 
 
 class Proxy(current.Proxy):
-    # Stands for what `local(*args, **kwargs)` returns, asked anew at each use. No docstring: a
-    # proxy has that of its object.
+    # Stands for what `local(*args, **kwargs)` returns, asked anew at each use; its docstring is that of the object.
+
     __slots__ = ()
+    __doc__ = vars(current.Proxy)["__doc__"]  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __init__(
         self,
@@ -30,8 +31,10 @@ class Proxy(current.Proxy):
 
 
 class PromiseProxy(Proxy):
-    # A proxy that asks once, at its first use.
+    # Asks once, at its first use.
+
     __slots__ = ()
+    __doc__ = vars(current.Proxy)["__doc__"]
 
     def __init__(
         self,
