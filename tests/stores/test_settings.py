@@ -17,6 +17,7 @@ from tests.servers import Memcached, PostgreSQL
 from umbel import Umbel
 from umbel.clock import ManualClock
 from umbel.exceptions import BackendGetMetaError, ImproperlyConfigured, StoreUnavailable
+from umbel.patientstore import PatientStore
 from umbel.ports import ResultStore
 from umbel.states import SUCCESS
 from umbel.stores.cache import MemcachedStore
@@ -41,7 +42,8 @@ def open_store(
             clock=clock or ManualClock(), set_as_current=False,
         )  # fmt: skip
         request.addfinalizer(app.close)
-        return app.store
+        opened = app.store
+        return opened.store if isinstance(opened, PatientStore) else opened
 
     return store
 
