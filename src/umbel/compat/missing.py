@@ -19,14 +19,11 @@ from types import ModuleType
 from typing import Any, Final
 
 from umbel.compat.names import MODULES, NAMES
+from umbel.exceptions import NotProvided
 
 HOME: Final = "umbel.compat."
 ROOTS: Final = ("celery", "kombu")
 _NAMED_IN_ERRORS: Final = 12
-
-
-class MissingName(AttributeError):
-    """An attribute of one of these modules that isn't here."""
 
 
 class MissingImport(ModuleNotFoundError):
@@ -52,7 +49,7 @@ def _look_up(module: str, name: str) -> Any:
     try:
         return importlib.import_module(f"{module}.{name}")
     except MissingImport as error:
-        raise MissingName(str(error)) from None
+        raise NotProvided(str(error)) from None
 
 
 def why_missing(name: str) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-_SCHEDULER: Final = "periodic tasks come with the release 'Scheduler'"
+_SCHEDULER: Final = "it comes with the release 'Scheduler', as periodic tasks do"
 _WORKFLOWS: Final = (
     "groups and chords come with the release 'Workflows'; until then chain plain tasks (a | b), or "
     "send them one by one and ask their results"
 )
-_EVENTS: Final = "events and remote control come with a release of their own"
+_EVENTS: Final = "it comes with the release 'Events and remote control'"
 _RABBITMQ: Final = "it comes with the release 'RabbitMQ'"
 _BACKENDS: Final = (
     "result stores are opened by their URL; set result_backend, docs/results.md lists the URLs"
@@ -91,7 +91,7 @@ MODULES: Final[Mapping[str, str]] = dict(
         *_each("celery.app", "autoretry", "retries are options of tasks: autoretry_for=…"),
         *_each("celery.app", "backends", _BACKENDS),
         *_each("celery.app", "builtins trace", _INNER),
-        *_each("celery.app", "control events", _EVENTS),
+        *_each("celery.app", "events", _EVENTS),
         *_each("celery.app", "defaults", _SETTINGS),
         *_each("celery.app", "routes", _ROUTES),
         *_each("celery.apps", ". worker multi", _COMMANDS),
@@ -182,14 +182,13 @@ MODULES: Final[Mapping[str, str]] = dict(
 
 NAMES: Final[Mapping[str, str]] = dict(
     (
-        *_each("celery", "bugreport", _REPORT),
         *_each("celery", "execute messaging", _SENDING),
         *_each("celery", "log", "use celery.utils.log"),
         *_each("celery", "maybe_patch_concurrency", _POOLS),
         *_each("celery", "registry", "the tasks of an app are app.tasks"),
         *_each("celery._state", "connect_on_app_finalize", "connect to app.on_after_finalize"),
-        *_each("celery.app", "AppPickler", "an app isn't pickled; a child process imports it"),
-        *_each("celery.app", "bugreport", _REPORT),
+        *_each("celery.app", "AppPickler", "pickle.dumps(app) needs no help"),
+        *_each("celery.app.control", "Inspect flatten_reply", _EVENTS),
         *_each("celery.app", "disable_trace enable_trace", _INNER),
         *_each("celery.app", "pop_current_task push_current_task", "calling a task does it"),
         *_each(
@@ -197,7 +196,7 @@ NAMES: Final[Mapping[str, str]] = dict(
             "Logging",
             "connect to the signal setup_logging, or after_setup_logger",
         ),
-        *_each("celery.app.utils", "appstr bugreport filter_hidden_settings", _REPORT),
+        *_each("celery.app.utils", "appstr filter_hidden_settings", _REPORT),
         *_each("celery.app.utils", "find_app", "import the app from its module"),
         *_each("celery.app.utils", "sanitize_url", "use kombu.utils.url.sanitize_url"),
         *_each(
@@ -272,6 +271,7 @@ NAMES: Final[Mapping[str, str]] = dict(
             _CONNECTIONS,
         ),
         *_each("kombu.entity", "maybe_delivery_mode", _INNER),
+        *_each("kombu.messaging", "Consumer Producer", _CONNECTIONS),
         *_each(
             "kombu.exceptions",
             "BatchPublishError ChannelError ChannelLimitExceeded ConnectionError "

@@ -14,12 +14,11 @@ from typing import Final, NamedTuple
 from umbel.canvas import Signature, chain, chord, chunks, group, signature, xmap, xstarmap
 from umbel.compat.alias import install, uninstall
 from umbel.compat.celery import exceptions, local, result, signals, states
-from umbel.compat.celery.app import Celery
+from umbel.compat.celery.app import Celery, bugreport
 from umbel.compat.celery.canvas import maybe_signature, subtask
 from umbel.compat.celery.utils import uuid
 from umbel.compat.missing import guard
 from umbel.current import current_app, current_task
-from umbel.result import AsyncResult
 from umbel.shared import shared_task
 from umbel.task import Task
 
@@ -27,11 +26,11 @@ __all__ = [
     "SERIES",
     "VERSION",
     "VERSION_BANNER",
-    "AsyncResult",
     "Celery",
     "Signature",
     "Task",
     "__version__",
+    "bugreport",
     "chain",
     "chord",
     "chunks",

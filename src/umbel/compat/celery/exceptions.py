@@ -1,7 +1,4 @@
-"""``celery.exceptions``: the very exceptions of `umbel.exceptions`, and four names of Celery's own.
-
-Those four are there to be caught, or to be told to `warnings.filterwarnings`; nothing raises them.
-"""
+"""``celery.exceptions``: the very exceptions of `umbel.exceptions`."""
 
 from umbel.compat.kombu.exceptions import reraise
 from umbel.compat.missing import guard
@@ -11,9 +8,12 @@ from umbel.exceptions import (
     BackendError,
     BackendGetMetaError,
     BackendStoreError,
+    CDeprecationWarning,
+    CeleryCommandException,
     CeleryError,
     CeleryWarning,
     ChordError,
+    CPendingDeprecationWarning,
     DecodeError,
     DuplicateNodenameWarning,
     DuplicateTaskNameWarning,
@@ -90,23 +90,5 @@ __all__ = [
     "WorkerTerminate",
     "reraise",
 ]
-
-
-class CPendingDeprecationWarning(PendingDeprecationWarning):
-    """Celery's way to say that something goes in the release after next."""
-
-
-class CDeprecationWarning(DeprecationWarning):
-    """Celery's way to say that something goes in the next release."""
-
-
-class CeleryCommandException(Exception):
-    """A command that ends with `message` and `exit_code`."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.message = message
-        self.exit_code = exit_code
-
 
 guard(__name__)

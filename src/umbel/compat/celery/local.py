@@ -14,7 +14,7 @@ __all__ = ["PromiseProxy", "Proxy", "maybe_evaluate", "try_import"]
 
 
 class Proxy(current.Proxy):
-    # Stands for what `local(*args, **kwargs)` returns, asked anew at each use; its docstring is that of the object.
+    # Stands for what `local(*args, **kwargs)` returns, asked anew at each use.
 
     __slots__ = ()
     __doc__ = vars(current.Proxy)["__doc__"]  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -3,13 +3,14 @@
 from typing import Final
 
 from umbel.compat.kombu import exceptions, serialization
-from umbel.compat.kombu.entity import Queue
+from umbel.compat.kombu.entity import Exchange, Queue
 from umbel.compat.kombu.utils.url import parse_url
 from umbel.compat.kombu.utils.uuid import uuid
 from umbel.compat.missing import guard
 
 __all__ = [
     "VERSION",
+    "Exchange",
     "Queue",
     "__version__",
     "exceptions",

@@ -29,9 +29,9 @@ def get_logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
-def mlevel(level: int | str | None) -> int:
-    """The level of ``"INFO"``; a number as it is, 0 for None. Raises `KeyError`."""
-    return get_loglevel(level) if level else 0
+def mlevel(level: int | str | None) -> int | None:
+    """The level of ``"INFO"``; a number and None as they are. Raises `KeyError`."""
+    return get_loglevel(level) if level is not None else None
 
 
 guard(__name__)

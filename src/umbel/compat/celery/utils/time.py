@@ -36,8 +36,8 @@ def make_aware(dt: datetime, tz: tzinfo) -> datetime:
 
 
 def localize(dt: datetime, tz: tzinfo) -> datetime:
-    """The same moment in the zone `tz`; a naive `dt` is UTC."""
-    return (make_aware(dt, UTC) if is_naive(dt) else dt).astimezone(tz)
+    """The same moment in the zone `tz`; a naive `dt` is a time of that zone."""
+    return make_aware(dt, tz) if is_naive(dt) else dt.astimezone(tz)
 
 
 def to_utc(dt: datetime) -> datetime:

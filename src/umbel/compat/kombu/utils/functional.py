@@ -15,7 +15,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
 
-_SCALARS: Final = (Mapping, str, bytes)
+_SCALARS: Final = (Mapping, str)
 
 
 class LRUCache(OrderedDict[K, V], Generic[K, V]):
@@ -72,7 +72,7 @@ def is_list(
     scalars: tuple[type, ...] = _SCALARS,
     iters: tuple[type, ...] = (Iterable,),
 ) -> bool:
-    """Whether it is something to loop over; texts, bytes and dicts aren't."""
+    """Whether it is something to loop over; texts and dicts aren't."""
     return isinstance(obj, iters) and not isinstance(obj, scalars)
 
 

@@ -73,12 +73,15 @@ def as_url(
     sanitize: bool = False,
     mask: str | None = "**",
 ) -> str:
-    """A URL of its pieces, which are escaped; with `sanitize`, `mask` in place of the password."""
+    """A URL of its pieces, of which all but `path` are escaped.
+
+    With `sanitize` it has `mask` in place of the password.
+    """
     secret = (mask or "") if sanitize else safequote(password or "")
     who = safequote(user or "") + (f":{secret}" if password and secret else "")
     where = safequote(host or "") + (f":{port}" if port else "")
-    tail = safequote((path or "").removeprefix("/")) + (f"?{query}" if query else "")
-    return f"{scheme}://{who + '@' if who else ''}{where}/{tail}"
+    tail = f"?{query}" if query else ""
+    return f"{scheme}://{who + '@' if who else ''}{where}/{path or ''}{tail}"
 
 
 def sanitize_url(url: str, mask: str = "**") -> str:
