@@ -30,6 +30,8 @@ COMMANDS = {
     "why": "Say where a task is and what it waits for.",
     "status": "Show which workers are online.",
     "settings": "Show the settings of an app, or explain some.",
+    "shell": "Start a Python shell with the app and its tasks.",
+    "report": "Show versions, settings and the broker's abilities, for a bug report.",
     "retry-plan": "Show when a task is tried again, and what that adds up to.",
     "demo": "Count the words of real files, with workers, retries and a poison file.",
 }
@@ -37,8 +39,7 @@ COMMANDS = {
 
 LATER = {
     **dict.fromkeys(
-        ("beat", "control", "events", "graph", "inspect", "list", "logtool", "migrate", "report",
-         "shell", "upgrade"),
+        ("beat", "control", "events", "graph", "inspect", "list", "logtool", "migrate", "upgrade"),
         "comes with a later release",
     ),
     "amqp": "comes with the release that speaks RabbitMQ's protocol",
