@@ -31,7 +31,7 @@ COMMANDS = {
     "status": "Show which workers are online.",
     "settings": "Show the settings of an app, or explain some.",
     "shell": "Start a Python shell with the app and its tasks.",
-    "report": "Show versions, settings and the broker's abilities, for a bug report.",
+    "report": "Show what a bug report needs: versions, settings.",
     "retry-plan": "Show when a task is tried again, and what that adds up to.",
     "demo": "Count the words of real files, with workers, retries and a poison file.",
 }
@@ -81,6 +81,10 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] == "help":
+            args = [*args[1:], "--help"]
+        if ctx.resilient_parsing:  # what is completed in a shell may be anything
+            return super().resolve_command(ctx, args)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise _no_command(args[0])
         return super().resolve_command(ctx, args)
