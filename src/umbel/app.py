@@ -10,7 +10,6 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, tzinfo
 from types import TracebackType
 from typing import (
@@ -38,6 +37,7 @@ from umbel.absent import (
 )
 from umbel.annotations import annotate
 from umbel.arguments import argument_check
+from umbel.asyncresult import no_store
 from umbel.backend import Backend
 from umbel.canvas import Signature, signature
 from umbel.clock import SYSTEM, Clock
@@ -59,6 +59,7 @@ from umbel.dead import DeadLetters
 from umbel.discovery import Discovery, Packages
 from umbel.formats import CallReader, ResultFormat
 from umbel.instants import time_zone
+from umbel.keptresults import KeptResults
 from umbel.naming import modern
 from umbel.options import (
     NOTHING,
@@ -71,7 +72,7 @@ from umbel.options import (
 )
 from umbel.portable import reduced_app
 from umbel.ports import ResultStore
-from umbel.publish import ORIGIN, Publisher
+from umbel.publish import ORIGIN, Batching, Publisher
 from umbel.registry import (
     AnyTask,
     TaskRegistry,
@@ -81,11 +82,11 @@ from umbel.registry import (
     warn_if_taken,
 )
 from umbel.request import executing
-from umbel.result import AsyncResult
+from umbel.result import AsyncResult, ResultSet
 from umbel.retry import RetryPolicy
 from umbel.revoking import revoke
 from umbel.routing import DESTINATION, Address, Router
-from umbel.sending import make_router, send_by_name
+from umbel.sending import asend_by_name, make_router, send_by_name
 from umbel.serialization import JSON
 from umbel.serializers import Serializer
 from umbel.settings import Settings, from_environment
@@ -94,6 +95,7 @@ from umbel.signals import Signal
 from umbel.task import Task
 
 if TYPE_CHECKING:
+    from umbel.waiting import Waiters
     from umbel.why import Why
 
 P = ParamSpec("P")
@@ -206,6 +208,7 @@ class Umbel:
         self.dead = DeadLetters(self)
         self._router: tuple[int, Router] | None = None
         self._result_format: tuple[int, ResultFormat] | None = None
+        self._kept_results: KeptResults | None = None
         if set_as_current:
             self.set_current()
         if config_source is None:
@@ -420,6 +423,17 @@ class Umbel:
         """Send a message for a task by its name, which needn't be known here."""
         return send_by_name(self, name, args, kwargs, task_id, options)
 
+    async def asend_task(
+        self,
+        name: str,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        **options: Unpack[CallKeywords],
+    ) -> AsyncResult[Any]:
+        """`send_task` for coroutines; see `Task.adelay`."""
+        return await asend_by_name(self, name, args, kwargs, task_id, options)
+
     def signature(
         self,
         varies: Signature | Mapping[str, Any] | Task[..., Any] | str,
@@ -444,8 +458,10 @@ class Umbel:
         if self.conf.task_annotations is not None:
             annotate(task, self.conf.task_annotations)
 
-    def batch(self) -> AbstractContextManager[None]:
+    def batch(self) -> Batching:
         """Send all that is sent inside the ``with`` block in one step, at its end.
+
+        In a coroutine ``async with`` lets the event loop go on at the end of the block.
 
         Of this app, by this thread or coroutine (and by those that it starts). Where the block
         raises, nothing is sent. A batch inside a batch goes out with the outer one.
@@ -454,12 +470,42 @@ class Umbel:
 
     # Results, revocations, dead letters
 
-    def AsyncResult(self, id: str) -> AsyncResult[Any]:
+    def ResultSet(self, results: Iterable[AsyncResult[Any]] = ()) -> ResultSet[Any]:
+        """Several results, to be waited for together."""
+        return ResultSet(results, self)
+
+    def AsyncResult(
+        self,
+        id: str,
+        backend: ResultStore | None = None,
+        task_name: str | None = None,
+        parent: AsyncResult[Any] | None = None,
+    ) -> AsyncResult[Any]:
         """The result of the message of this id."""
-        return AsyncResult(id, self)
+        return AsyncResult(id, backend, task_name, self, parent)
+
+    @property
+    def waiters(self) -> Waiters:
+        """What waits for results for coroutines."""
+        kept: Waiters | None = self.__dict__.get("_waiters")
+        if kept is None:
+            from umbel.waiting import Waiters  # loads asyncio, which others need not
+
+            kept = self.__dict__.setdefault("_waiters", Waiters(self._needed_store))
+        return kept
+
+    @property
+    def kept_results(self) -> KeptResults | None:
+        """The final results that this process remembers (`result_cache_max`); None: it doesn't."""
+        most, kept = self.conf.result_cache_max, self._kept_results
+        if most < 0:
+            return None
+        if kept is None or kept.most != most:
+            kept = self._kept_results = KeptResults(most)
+        return kept
 
     def revoke(
-        self, task_ids: Iterable[str], *, terminate: bool = False, signal: str | None = None
+        self, task_ids: Iterable[str], *, terminate: bool = False, signal: str | int | None = None
     ) -> None:
         """Ask that tasks aren't run; see `AsyncResult.revoke`."""
         revoke(self, task_ids, terminate, signal)
@@ -502,6 +548,12 @@ class Umbel:
         self.configure()
         self.connections.refresh()
         return self.connections.store
+
+    def _needed_store(self) -> ResultStore:
+        store = self.store
+        if store is None:
+            raise no_store()
+        return store
 
     @property
     def zone(self) -> tzinfo:
@@ -692,7 +744,13 @@ class Umbel:
         self._result_format = None
 
     def close(self) -> None:
-        """Close the connections; a later use opens them anew."""
+        """Close the connections; a later use opens them anew.
+
+        What coroutines send is published first. Whoever waits for results is told.
+        """
+        self.publisher.close()
+        if "_waiters" in self.__dict__:
+            self.waiters.close()
         self.connections.close()
 
     def __enter__(self) -> Umbel:

@@ -103,7 +103,7 @@ class Backend:
         return url if include_password else str(censored("result_backend", url))
 
     def _result(self, task_id: str) -> AsyncResult[Any]:
-        return AsyncResult(task_id, self.app)
+        return AsyncResult(task_id, app=self.app)
 
     if not TYPE_CHECKING:  # which are to see what isn't there
 

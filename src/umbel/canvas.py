@@ -114,6 +114,23 @@ class Signature:
             return task.apply_async(step.args, step.kwargs, **step.options)
         return app.send_task(step.task, step.args, step.kwargs, **step.options)
 
+    async def adelay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """`delay` for coroutines; see `Task.adelay`."""
+        return await self.aapply_async(args, kwargs)
+
+    async def aapply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncResult[Any]:
+        """`apply_async` for coroutines; see `Task.adelay`."""
+        step = self.prepared(args, kwargs, options)
+        app, task = self.app, self.app.tasks.get(step.task)
+        if task is not None:
+            return await task.aapply_async(step.args, step.kwargs, **step.options)
+        return await app.asend_task(step.task, step.args, step.kwargs, **step.options)
+
     def prepared(
         self,
         args: Sequence[Any] | None,
@@ -222,7 +239,7 @@ class Signature:
             "group_index": group_index,
         }
         options.update({name: value for name, value in given.items() if value is not None})
-        return AsyncResult(task_id, self.app, task_name=self.task)
+        return AsyncResult(task_id, app=self.app, task_name=self.task)
 
     # Its form
 
@@ -325,7 +342,26 @@ class chain(Signature):
         if not self.tasks:
             return None
         step = self.prepared(args, kwargs, options)
-        first = step.apply_async()
+        return self._result_of(step, step.apply_async())
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> Any:
+        """`delay` for coroutines; see `Task.adelay`."""
+        return await self.aapply_async(args, kwargs)
+
+    async def aapply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """`apply_async` for coroutines; see `Task.adelay`."""
+        if not self.tasks:
+            return None
+        step = self.prepared(args, kwargs, options)
+        return self._result_of(step, await step.aapply_async())
+
+    def _result_of(self, step: Signature, first: AsyncResult[Any]) -> AsyncResult[Any]:
+        """The last step's, of a chain that was sent as `step`, with the others as its parents."""
         if self.app.conf.task_always_eager:
             from umbel.eager import last_of  # needs this module
 
@@ -335,7 +371,7 @@ class chain(Signature):
         names = [each.task for each in self.tasks[1:]]
         result = first
         for task_id, name in zip(own, names, strict=True):
-            result = AsyncResult(task_id, self.app, task_name=name, parent=result)
+            result = AsyncResult(task_id, app=self.app, task_name=name, parent=result)
         return result
 
     def prepared(

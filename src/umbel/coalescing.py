@@ -11,14 +11,13 @@ already, it may be stored or not.
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from umbel.background import IDLE, Answer, Background, answer, settle
+from umbel.background import IDLE, Answer, Background, answer, own, settle
 from umbel.exceptions import BrokerUnavailable, OperationalError
 from umbel.message import Posting
 from umbel.retry import RetryPolicy
@@ -148,7 +147,7 @@ class Coalescer(Background):
         if error is None:
             return [call.ended(None) for call in calls]
         if isinstance(error, OperationalError):
-            return [call.ended(_own(error)) for call in calls if not self._postponed(call, error)]
+            return [call.ended(own(error)) for call in calls if not self._postponed(call, error)]
         if len(calls) == 1:
             return [calls[0].ended(error)]
         middle = len(calls) // 2
@@ -175,13 +174,6 @@ class Coalescer(Background):
             later, self._later = self._later, []
             queue, self._queue = self._queue, deque()
             outside, self._outside = self._outside, deque()
-        answers = [call.ended(_own(error)) for _, call, error in later]
+        answers = [call.ended(own(error)) for _, call, error in later]
         answers += [call.ended(BrokerUnavailable(_CLOSED)) for call in queue]
         answer([*answers, *outside])
-
-
-def _own(error: Exception) -> Exception:
-    """A copy for one caller: raising adds to an exception's traceback."""
-    made = copy.copy(error)
-    made.__cause__ = error.__cause__
-    return made.with_traceback(error.__traceback__)

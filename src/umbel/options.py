@@ -14,8 +14,8 @@ import msgspec
 
 from umbel.compression import find_compression
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
-from umbel.request import executing
 from umbel.instants import When
+from umbel.request import executing
 from umbel.retry import AutoRetry, Backoff, RetryPolicy
 from umbel.retry.auto import check_together, max_retries_of
 from umbel.routing import Address, Router

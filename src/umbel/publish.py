@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict
-from typing import Any, Final
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -31,6 +32,9 @@ from umbel.saferepr import safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish
+
+if TYPE_CHECKING:
+    from umbel.coalescing import Coalescer
 
 Args = tuple[Any, ...] | list[Any]
 
@@ -172,23 +176,48 @@ class Publisher:
             for posting in postings:
                 self._announce_sent(posting)
 
-    @contextmanager
-    def batch(self, policy: RetryPolicy | None) -> Iterator[None]:
-        """Collect what is sent inside, and publish it in one step at the end.
+    async def asend(
+        self, make: Callable[[], Sequence[Posting]], policy: RetryPolicy | None
+    ) -> None:
+        """`send` for coroutines: what `make` makes goes out with what others send meanwhile."""
+        if _batch.get() is not None:
+            made = make()
+            if self._collected(made):
+                return
+            make = partial(_just, made)
+        postings = await self.coalescer.send(make, policy)
+        if after_task_publish.receivers:
+            for posting in postings:
+                self._announce_sent(posting)
 
-        Where the block raises, nothing of it is sent. A batch inside a batch joins it at its end.
-        """
-        batch = Batch(self, _batch.get())
-        token = _batch.set(batch)
-        try:
-            yield
-        except BaseException:
-            batch.end()
-            raise
-        finally:
-            _batch.reset(token)
-        if collected := batch.end():
-            self.send(collected, policy)
+    @property
+    def coalescer(self) -> Coalescer:
+        """What publishes for coroutines."""
+        kept: Coalescer | None = self.__dict__.get("_coalescer")
+        if kept is None:
+            from umbel.coalescing import Coalescer  # loads asyncio, which others need not
+
+            made = Coalescer(lambda postings: self._publish(postings, None))
+            kept = self.__dict__.setdefault("_coalescer", made)
+        return kept
+
+    def close(self) -> None:
+        """Publish what coroutines have sent, or tell them that it can't be."""
+        if "_coalescer" in self.__dict__:
+            self.coalescer.close()
+
+    def batch(self, policy: RetryPolicy | None) -> Batching:
+        """Collect what is sent inside, and publish it in one step at the end."""
+        return Batching(self, policy)
+
+    def _collected(self, postings: Sequence[Posting]) -> bool:
+        """Whether a batch around this call has taken them."""
+        batch = _batch.get()
+        while batch is not None:
+            if batch.publisher is self and batch.take(postings):
+                return True
+            batch = batch.outer
+        return False
 
     def _publish(self, postings: Sequence[Posting], policy: RetryPolicy | None) -> None:
         waits = None
@@ -263,6 +292,52 @@ class Batch:
         with self._lock:
             postings, self._postings = self._postings or [], None
         return postings
+
+
+class Batching:
+    """``with app.batch():`` or, where an event loop is to go on while it sends, ``async with``.
+
+    Where the block raises, nothing of it is sent. A batch inside a batch joins it at its end.
+    """
+
+    def __init__(self, publisher: Publisher, policy: RetryPolicy | None) -> None:
+        self._publisher = publisher
+        self._policy = policy
+
+    def __enter__(self) -> None:
+        self._batch = Batch(self._publisher, _batch.get())
+        self._token = _batch.set(self._batch)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        collected = self._leave()
+        if kind is None and collected:
+            self._publisher.send(collected, self._policy)
+
+    async def __aenter__(self) -> None:
+        self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        collected = self._leave()
+        if kind is None and collected:
+            await self._publisher.asend(partial(_just, collected), self._policy)
+
+    def _leave(self) -> list[Posting]:
+        _batch.reset(self._token)
+        return self._batch.end()
+
+
+def _just(postings: Sequence[Posting]) -> Sequence[Posting]:
+    return postings
 
 
 _batch: ContextVar[Batch | None] = ContextVar("umbel_batch", default=None)

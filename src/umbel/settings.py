@@ -98,6 +98,7 @@ class Settings:
     result_backend_transport_options: Mapping[str, object]
     result_accept_content: tuple[str, ...] | None
     result_compression: str | None
+    result_cache_max: int
     result_expires: float | None
     result_extended: bool
     result_failure_expires: float | None

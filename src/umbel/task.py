@@ -207,6 +207,39 @@ class Task(Generic[P, R_co]):
             check_links(cast("Mapping[str, Any]", options)),
         )
 
+    @overload
+    async def adelay(
+        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncResult[T]: ...
+
+    @overload
+    async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R_co]: ...
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """`delay` for coroutines: the event loop goes on until the broker has the message.
+
+        What is sent meanwhile, on any loop of this process, is published in one step with it, and
+        each caller hears of its own message only. A caller that is cancelled takes its message
+        back, unless that is on its way: then it may be stored or not.
+        """
+        return await self._asend(args, kwargs, new_id(), NOTHING)
+
+    async def aapply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        **options: Unpack[CallKeywords],
+    ) -> AsyncResult[Any]:
+        """`apply_async` for coroutines; see `adelay`."""
+        check_call_names(options, f"aapply_async of task {self.name!r}")
+        return await self._asend(
+            positional_arguments(args, self.name),
+            named_arguments(kwargs, self.name),
+            checked_id(task_id) if task_id is not None else new_id(),
+            check_links(cast("Mapping[str, Any]", options)),
+        )
+
     def apply(
         self,
         args: Sequence[Any] | None = None,
@@ -243,25 +276,47 @@ class Task(Generic[P, R_co]):
         ``add.delay_many([(1, 2), (3, 4)])`` sends ``add(1, 2)`` and ``add(3, 4)``: all of them or,
         where it raises, none. For named arguments and options of calls, see `Umbel.batch`.
         """
+        calls = self._checked_calls(calls)
+        if self.app.conf.task_always_eager:
+            return [self._send(each, {}, new_id(), NOTHING) for each in calls]
         plan = self.plan()
-        postings: list[Posting] = []
+        prepared = [self._prepare(plan, each, {}, new_id()) for each in calls]
+        results = [result for _, result in prepared]
+        if prepared:
+            self.app.publisher.send([posting for posting, _ in prepared], plan.policy)
+            add_children(results)
+        return results
+
+    async def adelay_many(
+        self, calls: Iterable[tuple[Any, ...] | list[Any]]
+    ) -> list[AsyncResult[Any]]:
+        """`delay_many` for coroutines; see `adelay`."""
+        calls = self._checked_calls(calls)
+        if self.app.conf.task_always_eager:
+            return [await self._asend(each, {}, new_id(), NOTHING) for each in calls]
+        plan = self.plan()
         results: list[AsyncResult[Any]] = []
-        calls = list(calls)
+
+        def make() -> list[Posting]:
+            prepared = [self._prepare(plan, each, {}, new_id()) for each in calls]
+            results.extend(result for _, result in prepared)
+            return [posting for posting, _ in prepared]
+
+        if calls:
+            await self.app.publisher.asend(make, plan.policy)
+            add_children(results)
+        return results
+
+    def _checked_calls(self, calls: Iterable[object]) -> list[tuple[Any, ...]]:
+        checked: list[tuple[Any, ...]] = []
         for number, args in enumerate(calls):
             if not isinstance(args, (tuple, list)):
                 raise TypeError(
                     f"delay_many of task {self.name!r} got {args!r:.80} as call {number}; expected "
                     "a tuple of positional arguments, such as (1, 2) or (name,)"
                 )
-            posting, result = self._prepare(plan, tuple(args), {}, new_id())
-            postings.append(posting)
-            results.append(result)
-        if self.app.conf.task_always_eager:
-            return [self._send(tuple(each), {}, new_id(), NOTHING) for each in calls]
-        if postings:
-            self.app.publisher.send(postings, plan.policy)
-            add_children(results)
-        return results
+            checked.append(tuple(args))
+        return checked
 
     def s(self, *args: Any, **kwargs: Any) -> Signature:
         """A signature: a call with these arguments, after those that it gets when it is sent."""
@@ -433,6 +488,44 @@ class Task(Generic[P, R_co]):
             add_children((result,))
         return result
 
+    async def _asend(
+        self,
+        args: Args,
+        kwargs: Mapping[str, Any],
+        task_id: str,
+        call: Mapping[str, Any],
+    ) -> AsyncResult[Any]:
+        plan = self.plan(call)
+        if self.app.conf.task_always_eager:
+            return await self._aeager(plan, args, kwargs, task_id, call)
+        results: list[AsyncResult[Any]] = []
+
+        def make() -> tuple[Posting]:
+            posting, result = self._prepare(plan, args, kwargs, task_id)
+            results.append(result)
+            return (posting,)
+
+        await self.app.publisher.asend(make, plan.policy)
+        if call.get("add_to_parent", True):
+            add_children(results)
+        return results[0]
+
+    async def _aeager(
+        self,
+        plan: Plan,
+        args: Args,
+        kwargs: Mapping[str, Any],
+        task_id: str,
+        call: Mapping[str, Any],
+    ) -> EagerResult:
+        """`_eager`, on the caller's loop."""
+        from umbel.eager import aapply, as_sent  # needs this module
+
+        if plan.typing:
+            self.check_call(*args, **kwargs)
+        args, kwargs = as_sent(self.app, plan, args, kwargs)
+        return await aapply(self, args, kwargs, task_id, call, sent=True)
+
     def _eager(
         self,
         plan: Plan,
@@ -460,9 +553,9 @@ class Task(Generic[P, R_co]):
             self.check_call(*args, **kwargs)
         posting = self.app.publisher.build(plan, args, kwargs, task_id)
         ignored = plan.ignore_result is True
-        return posting, AsyncResult(task_id, self.app, task_name=self.name, ignored=ignored)
+        return posting, AsyncResult(task_id, app=self.app, task_name=self.name, ignored=ignored)
 
     # Last, since a class's own names hide the module's below them.
     def AsyncResult(self, task_id: str) -> AsyncResult[Any]:
         """The result of the message of this id."""
-        return AsyncResult(task_id, self.app, task_name=self.name)
+        return AsyncResult(task_id, app=self.app, task_name=self.name)
