@@ -52,7 +52,8 @@ from umbel.configure import (
     named_by,
 )
 from umbel.connect import DEFAULT_URL, BrokerDriver, Connections, Results
-from umbel.connection import Connection, Producer, connection_of
+from umbel.connection import NAMES as HANDLES
+from umbel.connection import Connection, Producer, check_handles, connection_of
 from umbel.control import Control
 from umbel.current import get_current_task, set_current, set_default
 from umbel.dead import DeadLetters
@@ -651,6 +652,8 @@ class Umbel:
 
     def plan(self, name: str, call: Mapping[str, Any], task: Task[..., Any] | None) -> Plan:
         """How a call of the task of this name goes out."""
+        if not HANDLES.isdisjoint(call):
+            check_handles(self, call)
         self.configure()
         self.connections.refresh()
         return merge_call(

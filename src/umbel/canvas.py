@@ -131,6 +131,16 @@ class Signature:
             return await task.aapply_async(step.args, step.kwargs, **step.options)
         return await app.asend_task(step.task, step.args, step.kwargs, **step.options)
 
+    def apply(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run the task here and now, as `Task.apply` does; an `EagerResult`."""
+        step = self.prepared(args, kwargs, options)
+        return step.type.apply(step.args, step.kwargs, **step.options)
+
     def prepared(
         self,
         args: Sequence[Any] | None,
@@ -372,6 +382,25 @@ class chain(Signature):
         result = first
         for task_id, name in zip(own, names, strict=True):
             result = AsyncResult(task_id, app=self.app, task_name=name, parent=result)
+        return result
+
+    def apply(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run the steps here and now, one after the other; the last one's `EagerResult`.
+
+        Where a step fails, it is the last; None where there is no step.
+        """
+        result, given = None, tuple(args or ())
+        for step in self.clone(None, kwargs, **_of_steps(options)).unchained():
+            before, result = result, step.apply(given, **options if result is None else {})
+            result.parent = before
+            if not result.successful():
+                break
+            given = (result.result,)
         return result
 
     def prepared(

@@ -18,10 +18,10 @@ from umbel import signals, states
 from umbel.asyncresult import AsyncResult, Callback, Change, OnInterval, OnMessage, called
 from umbel.canvas import from_dict
 from umbel.einfo import ExceptionInfo
-from umbel.exceptions import Ignore, Reject, Retry
+from umbel.exceptions import Ignore, Reject, Replaced, Retry
 from umbel.message import Result
 from umbel.outcome import End, Options, Verdict, decide
-from umbel.publish import Args, machine_name
+from umbel.publish import Args, machine_name, stamps_in
 from umbel.request import Context, executing, running
 from umbel.serialization import JSON, dumps_call, loads_call
 from umbel.stored import Meta, encode_meta
@@ -328,6 +328,9 @@ def _request(
     request.group_index = options.get("group_index")
     request.shadow = options.get("shadow")
     request.loglevel, request.logfile = options.get("loglevel"), options.get("logfile")
+    request.replaced_task_nesting = options.get("replaced_task_nesting") or 0
+    if options.get("stamped_headers"):
+        request.stamped_headers, request.stamps = stamps_in(options)
     request.headers = dict(options["headers"]) if options.get("headers") else None
     given = options.get("ignore_result")
     request.ignore_result = task.options.ignore_result if given is None else given
@@ -383,6 +386,8 @@ def _awaited(coroutine: Any) -> Any:
 
 def _ended_by(task: Task[..., Any], error: Exception) -> _Ended:
     match error:
+        case Replaced():
+            return _as_replaced(error.result)
         case Ignore():
             return _Ended(End.IGNORED, None, error, None)
         case Reject():
@@ -394,6 +399,13 @@ def _ended_by(task: Task[..., Any], error: Exception) -> _Ended:
     except Exception as final:
         return _Ended(End.RAISED, None, final, None)
     return _Ended(End.RAISED, None, error, None) if retry is None else _retried(retry)
+
+
+def _as_replaced(result: EagerResult) -> _Ended:
+    """The end of what has run in a task's place, as the task's own."""
+    if isinstance(result.result, BaseException) and result.state in states.PROPAGATE_STATES:
+        return _Ended(End.RAISED, None, result.result, None)
+    return _Ended(End.RETURNED, result.result, None, None)
 
 
 def _retried(retry: Retry) -> _Ended:

@@ -7,6 +7,7 @@
     ├── SecurityError
     ├── TaskPredicate                 raised by a task to say how it ends
     │   ├── Ignore
+    │   │   └── Replaced
     │   ├── Reject
     │   └── Retry
     ├── TaskError
@@ -47,7 +48,8 @@
         ├── AlwaysEagerIgnored, DuplicateNodenameWarning, DuplicateTaskNameWarning,
         ├── FixupWarning, NotConfigured, SecurityWarning
         ├── LaterSetting              a known setting that a later release honours
-        └── NoWorkerYet               a broker file that no worker has ever opened
+        ├── NoWorkerYet               a broker file that no worker has ever opened
+        └── RoutingKeyAlone           a routing key without an exchange
     DeprecationWarning
     └── CDeprecationWarning
     PendingDeprecationWarning
@@ -91,6 +93,14 @@ class TaskPredicate(UmbelError):
 
 class Ignore(TaskPredicate):
     """The task asks that nothing be stored of this execution."""
+
+
+class Replaced(Ignore):
+    """The task runs in its caller, and another has run in its place; `result` is that one's."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__(result)
+        self.result = result
 
 
 class Reject(TaskPredicate):
@@ -339,6 +349,10 @@ class LaterSetting(UmbelWarning):
 
 class NoWorkerYet(UmbelWarning):
     """Messages go to a broker file that no worker has ever opened."""
+
+
+class RoutingKeyAlone(UmbelWarning):
+    """A routing key without an exchange, which says little."""
 
 
 class CDeprecationWarning(DeprecationWarning):

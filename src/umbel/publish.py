@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict
 from functools import partial
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from umbel.clock import Clock
 from umbel.connect import Connections
 from umbel.exceptions import BrokerUnavailable, MessageTooLarge
-from umbel.formats import CallFormat, Serializers, encode_call, sent_call
+from umbel.formats import CallFormat, Serializers, encode_call, format_of, sent_call
 from umbel.instants import due, expiry
 from umbel.message import Message, Posting
 from umbel.options import Plan
@@ -31,7 +31,7 @@ from umbel.retry import RetryPolicy
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
-from umbel.signals import after_task_publish, before_task_publish
+from umbel.signals import after_task_publish, before_task_publish, task_sent
 
 if TYPE_CHECKING:
     from umbel.coalescing import Coalescer
@@ -92,7 +92,6 @@ class Publisher:
         args: Args,
         kwargs: Mapping[str, Any],
         task_id: str,
-        retries: int = 0,
     ) -> Posting:
         """The message of one call and where it goes. Sends ``before_task_publish``.
 
@@ -101,7 +100,10 @@ class Publisher:
         options = plan.options
         eta, expires, expiration, custom = None, None, None, None
         embed: Mapping[str, Any] = NO_EMBED
+        stamped, stamps = None, None
         if options:
+            if options.get("stamped_headers"):
+                stamped, stamps = stamps_in(options)
             embed = _embed(options)
             now = self._clock.wall()
             eta = due(options.get("countdown"), options.get("eta"), now, plan.zone)
@@ -133,7 +135,7 @@ class Publisher:
             routing_key=plan.address.routing_key,
             exchange=plan.address.exchange,
             priority=plan.priority,
-            retries=retries,
+            retries=options.get("retries") or 0,
             eta=None if eta is None else eta.text,
             expires=expires,
             expiration=expiration,
@@ -145,6 +147,9 @@ class Publisher:
             group_index=options.get("group_index"),
             ignore_result=plan.ignore_result,
             shadow=options.get("shadow"),
+            replaced_task_nesting=options.get("replaced_task_nesting") or 0,
+            stamped_headers=stamped,
+            stamps=stamps,
             custom=custom,
             delivery_mode=plan.delivery_mode,
         )
@@ -172,9 +177,8 @@ class Publisher:
                 return
             batch = batch.outer
         self._publish(postings, policy)
-        if after_task_publish.receivers:
-            for posting in postings:
-                self._announce_sent(posting)
+        if after_task_publish.receivers or task_sent.receivers:
+            self.announce_sent(postings)
 
     async def asend(
         self, make: Callable[[], Sequence[Posting]], policy: RetryPolicy | None
@@ -186,9 +190,8 @@ class Publisher:
                 return
             make = partial(_just, made)
         postings = await self.coalescer.send(make, policy)
-        if after_task_publish.receivers:
-            for posting in postings:
-                self._announce_sent(posting)
+        if after_task_publish.receivers or task_sent.receivers:
+            self.announce_sent(postings)
 
     @property
     def coalescer(self) -> Coalescer:
@@ -259,15 +262,52 @@ class Publisher:
         )
         return replace(message, body=encode_call(*call, form, plan.max_size))
 
-    def _announce_sent(self, posting: Posting) -> None:
-        message = posting.message
-        after_task_publish.send(
+    def announce_next(self, posting: Posting) -> Posting:
+        """`posting`, the next try of a task, as receivers of ``before_task_publish`` leave it."""
+        if not before_task_publish.receivers:
+            return posting
+        message, own = posting.message, self._serializers
+        limit = self._conf.task_max_message_size
+        call = sent_call(message, own, limit)
+        before_task_publish.send(
             sender=message.task,
-            body=sent_call(message, self._serializers, self._conf.task_max_message_size),
+            body=call,
             exchange=posting.exchange,
             routing_key=posting.routing_key,
             headers=message.headers,
+            properties=message.properties,
+            declare=[posting.routing_key],
+            retry_policy=None,
         )
+        if not isinstance(call, bytes) and call != sent_call(message, own, limit):
+            message = replace(message, body=encode_call(*call, format_of(message, own), limit))
+        return replace(posting, message=message)
+
+    def announce_sent(self, postings: Iterable[Posting]) -> None:
+        """Send ``after_task_publish``, and ``task_sent`` to those that still listen to it."""
+        if not (after_task_publish.receivers or task_sent.receivers):
+            return
+        for posting in postings:
+            message = posting.message
+            headers = message.headers
+            call = sent_call(message, self._serializers, self._conf.task_max_message_size)
+            after_task_publish.send(
+                sender=message.task,
+                body=call,
+                exchange=posting.exchange,
+                routing_key=posting.routing_key,
+                headers=headers,
+            )
+            args, kwargs, _ = (None, None, None) if isinstance(call, bytes) else call
+            task_sent.send(
+                sender=message.task,
+                task_id=message.id,
+                task=message.task,
+                args=args,
+                kwargs=kwargs,
+                eta=headers.get("eta"),
+                taskset=headers.get("group"),
+            )
 
 
 class Batch:
@@ -389,6 +429,12 @@ def _embed(options: Mapping[str, Any]) -> Mapping[str, Any]:
         "chain": chain or None,
         "chord": None,
     }
+
+
+def stamps_in(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """(headers `stamped_headers`, `stamps`) of a call that has stamps."""
+    names = list(dict.fromkeys(options["stamped_headers"]))
+    return names, {name: options[name] for name in names if name in options}
 
 
 def _lineage(options: Mapping[str, Any]) -> tuple[str | None, str | None]:

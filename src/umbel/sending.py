@@ -37,10 +37,12 @@ class Named(NamedTuple):
     def result(self) -> AsyncResult[Any]:
         """What its caller gets, once it is sent."""
         plan = self.plan
-        ignored = plan.ignore_result is True
-        result: AsyncResult[Any] = AsyncResult(
-            self.task_id, app=self.app, task_name=plan.task, ignored=ignored
-        )
+        result: AsyncResult[Any]
+        if "result_cls" in plan.options:
+            result = custom_result(self.app, plan, self.task_id)
+        else:
+            ignored = plan.ignore_result is True
+            result = AsyncResult(self.task_id, app=self.app, task_name=plan.task, ignored=ignored)
         if self.add_to_parent:
             add_children((result,))
         return result
@@ -99,6 +101,15 @@ def _named(
         new_id() if task_id is None else checked_id(task_id),
         options.get("add_to_parent", True),
     )
+
+
+def custom_result(app: Umbel, plan: Plan, task_id: str) -> AsyncResult[Any]:
+    """The result of a call that names its class (`result_cls`)."""
+    cls = plan.options["result_cls"]
+    if isinstance(cls, type) and issubclass(cls, AsyncResult):
+        return cls(task_id, app=app, task_name=plan.task, ignored=plan.ignore_result is True)
+    made: AsyncResult[Any] = cls(task_id)
+    return made
 
 
 def make_router(conf: Settings) -> Router:

@@ -318,7 +318,7 @@ def test_what_cannot_be_sent_is_named(app: Umbel) -> None:
         ({"chord": {"a": 1}}, ImproperlyConfigured, "release 'Workflows'"),
         ({"serializer": "pikle"}, ImproperlyConfigured, "did you mean 'pickle'"),
         ({"compression": "zlip"}, ImproperlyConfigured, "did you mean 'zlib'"),
-        ({"exchange_type": "topic"}, ImproperlyConfigured, "release 'RabbitMQ'"),
+        ({"exchange_type": "topic"}, ImproperlyConfigured, "that of the exchange"),
         ({"countdown": "5"}, ValueError, "countdown is '5'"),
         ({"countdown": float("nan")}, ValueError, "countdown is nan"),
         ({"countdown": float("inf")}, ValueError, "countdown is inf"),
