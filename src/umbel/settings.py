@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from umbel.exceptions import ImproperlyConfigured, LaterSetting, UnknownSetting
 from umbel.naming import BY_OLD_NAME, modern
@@ -41,6 +41,14 @@ SETTINGS: Mapping[str, Setting] = {
 
 FROM_OBJECT, FROM_DEFAULTS = 0, 1
 """The layers below what is set by name, the upper one first."""
+
+
+class FoundOption(NamedTuple):
+    """A setting, and its name in two parts: ``task`` and ``acks_late``."""
+
+    namespace: str
+    name: str
+    option: Setting
 
 
 class Settings:
@@ -252,6 +260,42 @@ class Settings:
     def keys(self) -> Iterable[str]:
         """The names of all settings."""
         return SETTINGS.keys()
+
+    def values(self) -> list[object]:
+        """The values of all settings, in the order of `keys`."""
+        return [self.__dict__[name] for name in SETTINGS]
+
+    def items(self) -> list[tuple[str, object]]:
+        """(name, value) of all settings."""
+        return [(name, self.__dict__[name]) for name in SETTINGS]
+
+    def setdefault(self, name: str, default: object = None) -> object:
+        """Set a setting that has its default still; its value."""
+        if not self.value_set_for(name):
+            self[name] = default
+        return self[name]
+
+    def add_defaults(
+        self, defaults: Mapping[str, object] | Callable[[], Mapping[str, object]]
+    ) -> None:
+        """Put these settings, or what the function gives, below all others; as
+        `Umbel.add_defaults`, at once."""
+        given = defaults() if callable(defaults) else defaults
+        self.lay(FROM_DEFAULTS, modern(given), anew=False)
+
+    def find_option(self, name: str, namespace: str = "") -> FoundOption:
+        """The setting that `name` is in `namespace`, else by itself, else in any namespace.
+
+        ``find_option("acks_late")`` and ``find_option("acks_late", "task")`` find
+        `task_acks_late`. Raises `UnknownSetting`.
+        """
+        plain = name.lower()
+        ends = (known for known in SETTINGS if known.endswith(f"_{plain}"))
+        for found in (f"{namespace.lower()}_{plain}", plain, BY_OLD_NAME.get(name, ""), *ends):
+            if found in SETTINGS:
+                part, _, key = found.partition("_")
+                return FoundOption(part, key, SETTINGS[found])
+        raise _unknown(name)
 
     def get_by_parts(self, *parts: str) -> object:
         """``get_by_parts("task", "acks_late")`` is `task_acks_late`."""
