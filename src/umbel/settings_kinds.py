@@ -266,11 +266,18 @@ POOL = one_of(
     "'prefork' or 'solo'",
 )
 
-DELIVERY_MODE = one_of(
-    {2: 2, "2": 2, "persistent": 2, 1: 1, "1": 1, "transient": 1},
-    {},
-    "2 (or 'persistent') or 1 (or 'transient')",
-)
+_DELIVERY_MODES: Mapping[object, int] = {
+    2: 2, "2": 2, "persistent": 2, 1: 1, "1": 1, "transient": 1,
+}  # fmt: skip
+
+
+def _delivery_mode(value: object) -> int:
+    if isinstance(value, (int, str)) and not isinstance(value, bool) and value in _DELIVERY_MODES:
+        return _DELIVERY_MODES[value]
+    raise WrongValue
+
+
+DELIVERY_MODE = Kind("2 (or 'persistent') or 1 (or 'transient')", _delivery_mode, str)
 
 PRIORITY_ORDER = one_of(
     {"high-first": "high-first", "low-first": "low-first"}, {}, "'high-first' or 'low-first'"
