@@ -52,6 +52,7 @@ def test_update_state_in_the_caller_stores_only_if_asked(app: Umbel) -> None:
     assert seen == ["FAILURE"]
 
 
+@pytest.mark.setting("task_annotations")
 def test_task_annotations(app: Umbel) -> None:
     called: list[object] = []
 
