@@ -35,12 +35,17 @@ class Call:
 
     __slots__ = ("future", "loop", "policy", "postings", "waits", "withdrawn")
 
-    def __init__(self, postings: Sequence[Posting], policy: RetryPolicy | None) -> None:
+    def __init__(
+        self,
+        postings: Sequence[Posting],
+        policy: RetryPolicy | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self.postings = postings
         self.policy = policy
         self.waits: Iterator[float] | None = None
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
         self.withdrawn = False
 
     def pause_after(self, error: BaseException) -> float | None:
@@ -72,20 +77,32 @@ class Coalescer(Background):
         `BrokerUnavailable` is repeated by `policy`. Raises what `make` raises, and what publishing
         raises.
         """
-        while len(self._queue) >= MOST_WAITING:
-            await self._room()
-        call = Call(make(), policy)
-        with self._changed:
-            self._queue.append(call)
-            self._wake()
+        loop = asyncio.get_running_loop()
+        while len(self._queue) + len(self._gathered.get(loop, ())) >= MOST_WAITING:
+            await self._room(loop)
+        call = Call(make(), policy, loop)
+        gathered = self._gathered.get(loop)
+        if gathered is None:
+            # What is sent in one turn of the loop goes out together.
+            self._gathered[loop] = [call]
+            loop.call_soon(self._hand_over, loop)
+        else:
+            gathered.append(call)
         try:
             await call.future
         finally:
             call.withdrawn = True  # without effect, once it has been taken
         return call.postings
 
-    async def _room(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._changed:
+            self._queue.extend(self._gathered.pop(loop, ()))
+            self._wake()
+        for each in tuple(self._gathered):
+            if each.is_closed():  # in the turn in which it had sent something
+                self._gathered.pop(each, None)
+
+    async def _room(self, loop: asyncio.AbstractEventLoop) -> None:
         future: asyncio.Future[Any] = loop.create_future()
         with self._changed:
             self._outside.append(Answer(loop, partial(settle, future, None, None)))
@@ -94,6 +111,8 @@ class Coalescer(Background):
 
     def _renew(self) -> None:
         super()._renew()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+        """What a loop has sent in its present turn; only that loop's thread touches it."""
         self._queue: deque[Call] = deque()
         self._later: list[tuple[float, Call, Exception]] = []
         """When it is tried again, a call, and why the broker couldn't take it."""
