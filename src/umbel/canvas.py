@@ -27,6 +27,7 @@ from umbel.publish import ORIGIN, new_id
 from umbel.result import AsyncResult
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON
+from umbel.stamping import NAMES, StampingVisitor, added, put
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 KEYS: Final = ("task", "args", "kwargs", "options", "subtask_type", "immutable")
 CHAIN: Final = "celery.chain"
 _LATER: Final = frozenset({"group", "chord", "chunks", "xmap", "xstarmap"})
-_OWN: Final = ("group_id", "stamped_headers")
-"""Options that a call can't replace once a signature has them."""
 
 
 class Signature:
@@ -171,12 +170,19 @@ class Signature:
         if not self.immutable:
             made.args = (*(args or ()), *self.args)
             made.kwargs.update(kwargs or {})
-        kept: dict[str, Any] = {name: self.options[name] for name in _OWN if name in self.options}
-        options.update(kept)
-        made.set(**options)
+        made.set(**{**options, **self._kept(options)})
         return made
 
     partial = clone
+
+    def _kept(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that a call can't replace once a signature has them: its group and stamps."""
+        own = self.options
+        stamped = own.get(NAMES) or ()
+        kept = {name: own[name] for name in ("group_id", *stamped) if name in own}
+        if stamped:
+            kept[NAMES] = list(dict.fromkeys([*stamped, *(options.get(NAMES) or ())]))
+        return kept
 
     def replace(
         self,
@@ -229,6 +235,38 @@ class Signature:
         """As `link_error`; itself."""
         self.link_error(errback)
         return self
+
+    def stamp(
+        self, visitor: StampingVisitor | None = None, append_stamps: bool = False, **headers: Any
+    ) -> Self:
+        """Give it stamps, and what is linked to it: values that go with the message; itself.
+
+        ``sig.stamp(customer="acme")``, or those that a `StampingVisitor` says. A stamp replaces
+        one of its name; with `append_stamps` both stay, as a list. A task finds its stamps in
+        ``self.request.stamps``.
+        """
+        self.stamp_links(visitor, append_stamps, **headers)
+        if visitor is not None:
+            headers = added(headers, visitor.on_signature(self, **headers))
+        put(self.options, headers, append_stamps)
+        return self
+
+    def stamp_links(
+        self, visitor: StampingVisitor | None = None, append_stamps: bool = False, **headers: Any
+    ) -> None:
+        """`stamp` what is linked to it, but not itself."""
+        for option in ("link", "link_error"):
+            linked = self.options.get(option)
+            if not linked:
+                continue
+            forms = []
+            for form in linked:
+                each, given = from_dict(form, self._app), headers
+                if visitor is not None:
+                    ask = visitor.on_callback if option == "link" else visitor.on_errback
+                    given = added(headers, ask(each, **headers))
+                forms.append(form_of(each.stamp(visitor, append_stamps, **given)))
+            self.options[option] = forms
 
     def freeze(
         self,
@@ -462,6 +500,19 @@ class chain(Signature):
         result = last.freeze(_id or self.id, group_id, root_id, None, group_index)
         self.options["task_id"] = result.id
         return result
+
+    def stamp(
+        self, visitor: StampingVisitor | None = None, append_stamps: bool = False, **headers: Any
+    ) -> Self:
+        """Give each step stamps, and what is linked to it; itself."""
+        if visitor is not None:
+            headers = added(headers, visitor.on_chain_start(self, **headers))
+        self.stamp_links(visitor, append_stamps, **headers)
+        for step in self.tasks:
+            step.stamp(visitor, append_stamps, **headers)
+        if visitor is not None:
+            visitor.on_chain_end(self, **headers)
+        return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `apply_async`."""

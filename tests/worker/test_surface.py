@@ -97,3 +97,13 @@ def test_worker_main_runs_a_worker_of_this_app(tmp_path: Path) -> None:
     finally:
         running.kill()
         running.communicate()
+
+
+def test_stamps_go_with_what_follows(place: Place) -> None:
+    chained = sig(place, "add", 1, 2) | sig(place, "seen")
+    chained.link(sig(place, "seen", task_id="stamped-callback"))
+    result = chained.stamp(customer="acme").apply_async()
+    expected = {"stamps": {"customer": "acme"}, "stamped_headers": ["customer"]}
+    assert expected.items() <= ended(place, result).result.items()
+    callback = place.app.AsyncResult("stamped-callback")
+    assert expected.items() <= ended(place, callback).result.items()

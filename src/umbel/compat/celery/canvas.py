@@ -8,9 +8,11 @@ from typing import Any
 from umbel.app import Umbel
 from umbel.canvas import Signature, chain, chord, chunks, group, signature, xmap, xstarmap
 from umbel.compat.missing import guard
+from umbel.stamping import StampingVisitor
 
 __all__ = [
     "Signature",
+    "StampingVisitor",
     "chain",
     "chord",
     "chunks",
