@@ -18,6 +18,7 @@ from umbel.canvas import Signature, chain, chord, chunks, group, signature, xmap
 from umbel.current import current_app, current_task
 from umbel.result import AsyncResult
 from umbel.shared import shared_task
+from umbel.stamping import StampingVisitor
 from umbel.task import Task
 from umbel.tasklog import get_task_logger
 
@@ -29,6 +30,7 @@ __all__ = [
     "AsyncResult",
     "Celery",
     "Signature",
+    "StampingVisitor",
     "Task",
     "Umbel",
     "__version__",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import copy
 import os
 import threading
 import time
@@ -117,6 +118,13 @@ def settle(future: asyncio.Future[object], value: object, error: BaseException |
         future.set_result(value)
     else:
         future.set_exception(error)
+
+
+def own(error: Exception) -> Exception:
+    """A copy for one caller: raising adds to an exception's traceback."""
+    made = copy.copy(error)
+    made.__cause__ = error.__cause__
+    return made.with_traceback(error.__traceback__)
 
 
 def _call_all(calls: Iterable[Callable[[], object]]) -> None:

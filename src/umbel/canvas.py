@@ -27,6 +27,7 @@ from umbel.publish import ORIGIN, new_id
 from umbel.result import AsyncResult
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON
+from umbel.stamping import NAMES, StampingVisitor, added, put
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 KEYS: Final = ("task", "args", "kwargs", "options", "subtask_type", "immutable")
 CHAIN: Final = "celery.chain"
 _LATER: Final = frozenset({"group", "chord", "chunks", "xmap", "xstarmap"})
-_OWN: Final = ("group_id", "stamped_headers")
-"""Options that a call can't replace once a signature has them."""
 
 
 class Signature:
@@ -114,6 +113,33 @@ class Signature:
             return task.apply_async(step.args, step.kwargs, **step.options)
         return app.send_task(step.task, step.args, step.kwargs, **step.options)
 
+    async def adelay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """`delay` for coroutines; see `Task.adelay`."""
+        return await self.aapply_async(args, kwargs)
+
+    async def aapply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncResult[Any]:
+        """`apply_async` for coroutines; see `Task.adelay`."""
+        step = self.prepared(args, kwargs, options)
+        app, task = self.app, self.app.tasks.get(step.task)
+        if task is not None:
+            return await task.aapply_async(step.args, step.kwargs, **step.options)
+        return await app.asend_task(step.task, step.args, step.kwargs, **step.options)
+
+    def apply(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run the task here and now, as `Task.apply` does; an `EagerResult`."""
+        step = self.prepared(args, kwargs, options)
+        return step.type.apply(step.args, step.kwargs, **step.options)
+
     def prepared(
         self,
         args: Sequence[Any] | None,
@@ -144,12 +170,19 @@ class Signature:
         if not self.immutable:
             made.args = (*(args or ()), *self.args)
             made.kwargs.update(kwargs or {})
-        kept: dict[str, Any] = {name: self.options[name] for name in _OWN if name in self.options}
-        options.update(kept)
-        made.set(**options)
+        made.set(**{**options, **self._kept(options)})
         return made
 
     partial = clone
+
+    def _kept(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that a call can't replace once a signature has them: its group and stamps."""
+        own = self.options
+        stamped = own.get(NAMES) or ()
+        kept = {name: own[name] for name in ("group_id", *stamped) if name in own}
+        if stamped:
+            kept[NAMES] = list(dict.fromkeys([*stamped, *(options.get(NAMES) or ())]))
+        return kept
 
     def replace(
         self,
@@ -203,6 +236,38 @@ class Signature:
         self.link_error(errback)
         return self
 
+    def stamp(
+        self, visitor: StampingVisitor | None = None, append_stamps: bool = False, **headers: Any
+    ) -> Self:
+        """Give it stamps, and what is linked to it: values that go with the message; itself.
+
+        ``sig.stamp(customer="acme")``, or those that a `StampingVisitor` says. A stamp replaces
+        one of its name; with `append_stamps` both stay, as a list. A task finds its stamps in
+        ``self.request.stamps``.
+        """
+        self.stamp_links(visitor, append_stamps, **headers)
+        if visitor is not None:
+            headers = added(headers, visitor.on_signature(self, **headers))
+        put(self.options, headers, append_stamps)
+        return self
+
+    def stamp_links(
+        self, visitor: StampingVisitor | None = None, append_stamps: bool = False, **headers: Any
+    ) -> None:
+        """`stamp` what is linked to it, but not itself."""
+        for option in ("link", "link_error"):
+            linked = self.options.get(option)
+            if not linked:
+                continue
+            forms = []
+            for form in linked:
+                each, given = from_dict(form, self._app), headers
+                if visitor is not None:
+                    ask = visitor.on_callback if option == "link" else visitor.on_errback
+                    given = added(headers, ask(each, **headers))
+                forms.append(form_of(each.stamp(visitor, append_stamps, **given)))
+            self.options[option] = forms
+
     def freeze(
         self,
         _id: str | None = None,
@@ -222,7 +287,7 @@ class Signature:
             "group_index": group_index,
         }
         options.update({name: value for name, value in given.items() if value is not None})
-        return AsyncResult(task_id, self.app, task_name=self.task)
+        return AsyncResult(task_id, app=self.app, task_name=self.task)
 
     # Its form
 
@@ -325,7 +390,26 @@ class chain(Signature):
         if not self.tasks:
             return None
         step = self.prepared(args, kwargs, options)
-        first = step.apply_async()
+        return self._result_of(step, step.apply_async())
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> Any:
+        """`delay` for coroutines; see `Task.adelay`."""
+        return await self.aapply_async(args, kwargs)
+
+    async def aapply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """`apply_async` for coroutines; see `Task.adelay`."""
+        if not self.tasks:
+            return None
+        step = self.prepared(args, kwargs, options)
+        return self._result_of(step, await step.aapply_async())
+
+    def _result_of(self, step: Signature, first: AsyncResult[Any]) -> AsyncResult[Any]:
+        """The last step's, of a chain that was sent as `step`, with the others as its parents."""
         if self.app.conf.task_always_eager:
             from umbel.eager import last_of  # needs this module
 
@@ -335,7 +419,26 @@ class chain(Signature):
         names = [each.task for each in self.tasks[1:]]
         result = first
         for task_id, name in zip(own, names, strict=True):
-            result = AsyncResult(task_id, self.app, task_name=name, parent=result)
+            result = AsyncResult(task_id, app=self.app, task_name=name, parent=result)
+        return result
+
+    def apply(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run the steps here and now, one after the other; the last one's `EagerResult`.
+
+        Where a step fails, it is the last; None where there is no step.
+        """
+        result, given = None, tuple(args or ())
+        for step in self.clone(None, kwargs, **_of_steps(options)).unchained():
+            before, result = result, step.apply(given, **options if result is None else {})
+            result.parent = before
+            if not result.successful():
+                break
+            given = (result.result,)
         return result
 
     def prepared(
@@ -397,6 +500,19 @@ class chain(Signature):
         result = last.freeze(_id or self.id, group_id, root_id, None, group_index)
         self.options["task_id"] = result.id
         return result
+
+    def stamp(
+        self, visitor: StampingVisitor | None = None, append_stamps: bool = False, **headers: Any
+    ) -> Self:
+        """Give each step stamps, and what is linked to it; itself."""
+        if visitor is not None:
+            headers = added(headers, visitor.on_chain_start(self, **headers))
+        self.stamp_links(visitor, append_stamps, **headers)
+        for step in self.tasks:
+            step.stamp(visitor, append_stamps, **headers)
+        if visitor is not None:
+            visitor.on_chain_end(self, **headers)
+        return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `apply_async`."""

@@ -11,14 +11,13 @@ already, it may be stored or not.
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from umbel.background import IDLE, Answer, Background, answer, settle
+from umbel.background import IDLE, Answer, Background, answer, own, settle
 from umbel.exceptions import BrokerUnavailable, OperationalError
 from umbel.message import Posting
 from umbel.retry import RetryPolicy
@@ -36,12 +35,17 @@ class Call:
 
     __slots__ = ("future", "loop", "policy", "postings", "waits", "withdrawn")
 
-    def __init__(self, postings: Sequence[Posting], policy: RetryPolicy | None) -> None:
+    def __init__(
+        self,
+        postings: Sequence[Posting],
+        policy: RetryPolicy | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self.postings = postings
         self.policy = policy
         self.waits: Iterator[float] | None = None
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
         self.withdrawn = False
 
     def pause_after(self, error: BaseException) -> float | None:
@@ -73,20 +77,32 @@ class Coalescer(Background):
         `BrokerUnavailable` is repeated by `policy`. Raises what `make` raises, and what publishing
         raises.
         """
-        while len(self._queue) >= MOST_WAITING:
-            await self._room()
-        call = Call(make(), policy)
-        with self._changed:
-            self._queue.append(call)
-            self._wake()
+        loop = asyncio.get_running_loop()
+        while len(self._queue) + len(self._gathered.get(loop, ())) >= MOST_WAITING:
+            await self._room(loop)
+        call = Call(make(), policy, loop)
+        gathered = self._gathered.get(loop)
+        if gathered is None:
+            # What is sent in one turn of the loop goes out together.
+            self._gathered[loop] = [call]
+            loop.call_soon(self._hand_over, loop)
+        else:
+            gathered.append(call)
         try:
             await call.future
         finally:
             call.withdrawn = True  # without effect, once it has been taken
         return call.postings
 
-    async def _room(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._changed:
+            self._queue.extend(self._gathered.pop(loop, ()))
+            self._wake()
+        for each in tuple(self._gathered):
+            if each.is_closed():  # in the turn in which it had sent something
+                self._gathered.pop(each, None)
+
+    async def _room(self, loop: asyncio.AbstractEventLoop) -> None:
         future: asyncio.Future[Any] = loop.create_future()
         with self._changed:
             self._outside.append(Answer(loop, partial(settle, future, None, None)))
@@ -95,6 +111,8 @@ class Coalescer(Background):
 
     def _renew(self) -> None:
         super()._renew()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+        """What a loop has sent in its present turn; only that loop's thread touches it."""
         self._queue: deque[Call] = deque()
         self._later: list[tuple[float, Call, Exception]] = []
         """When it is tried again, a call, and why the broker couldn't take it."""
@@ -148,7 +166,7 @@ class Coalescer(Background):
         if error is None:
             return [call.ended(None) for call in calls]
         if isinstance(error, OperationalError):
-            return [call.ended(_own(error)) for call in calls if not self._postponed(call, error)]
+            return [call.ended(own(error)) for call in calls if not self._postponed(call, error)]
         if len(calls) == 1:
             return [calls[0].ended(error)]
         middle = len(calls) // 2
@@ -175,13 +193,6 @@ class Coalescer(Background):
             later, self._later = self._later, []
             queue, self._queue = self._queue, deque()
             outside, self._outside = self._outside, deque()
-        answers = [call.ended(_own(error)) for _, call, error in later]
+        answers = [call.ended(own(error)) for _, call, error in later]
         answers += [call.ended(BrokerUnavailable(_CLOSED)) for call in queue]
         answer([*answers, *outside])
-
-
-def _own(error: Exception) -> Exception:
-    """A copy for one caller: raising adds to an exception's traceback."""
-    made = copy.copy(error)
-    made.__cause__ = error.__cause__
-    return made.with_traceback(error.__traceback__)

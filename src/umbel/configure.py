@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from umbel.exceptions import ImproperlyConfigured
 from umbel.naming import modern, settings_in
-from umbel.settings import FROM_DEFAULTS, FROM_OBJECT, Settings
+from umbel.settings import FROM_DEFAULTS, FROM_OBJECT, Settings, parse_text
 
 Defaults = Mapping[str, object] | Callable[[], Mapping[str, object]]
 
@@ -49,8 +49,12 @@ class Source:
 class Sources:
     """What an app's settings are still to be read from."""
 
-    def __init__(self, conf: Settings) -> None:
+    def __init__(
+        self, conf: Settings, prepare: Callable[[dict[str, Any]], Mapping[str, Any]] = dict
+    ) -> None:
         self._conf = conf
+        self._prepare = prepare
+        """What changes the settings that a source has before they are taken."""
         self._waiting: list[tuple[int, Source | Defaults]] = []
 
     def add_defaults(self, defaults: Defaults) -> None:
@@ -68,7 +72,7 @@ class Sources:
         try:
             for layer, source in waiting:
                 if isinstance(source, Source):
-                    self._conf.lay(layer, source.read())
+                    self._conf.lay(layer, modern(self._prepare(source.read())))
                 else:
                     self._conf.lay(layer, modern(_evaluated(source)), anew=False)
         except BaseException:
@@ -105,6 +109,25 @@ def named_by(variable: str, silent: bool) -> str | None:
             f"settings, such as {variable}=proj.settings"
         )
     return name or None
+
+
+def module_in(environ: Mapping[str, str]) -> str | None:
+    """The module with settings that the environment names, for an app that names none."""
+    return environ.get("UMBEL_CONFIG_MODULE") or environ.get("CELERY_CONFIG_MODULE") or None
+
+
+def from_arguments(arguments: Iterable[str], namespace: str) -> dict[str, object]:
+    """Settings that are written ``task.acks_late=true``. Raises `ImproperlyConfigured`."""
+    found: dict[str, object] = {}
+    for each in arguments:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise ImproperlyConfigured(
+                f"{each!r:.80} is no setting; expected name=value, such as task.acks_late=true"
+            )
+        name = name.strip().lower().replace(".", "_").lstrip("_").removeprefix(f"{namespace}_")
+        found[name] = parse_text(name, text.strip())
+    return found
 
 
 def _evaluated(defaults: Defaults) -> Mapping[str, object]:

@@ -34,7 +34,9 @@ from typing import Final, Literal, Protocol
 from umbel.clock import Clock
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
 from umbel.formats import ResultFormat
+from umbel.patientstore import Patience, PatientStore
 from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
+from umbel.request import executing
 from umbel.settings import Settings, censored
 
 logger = logging.getLogger("umbel")
@@ -228,6 +230,7 @@ class Connections:
         self._inherited: list[object] = []
         self._bereft: dict[str, str] = {}
         """What to say of URLs that only the parent process can use."""
+        self.in_worker = False
         self._warned_default = False
         self._warned_options: set[str] = set()
         self._seen_version = conf.version
@@ -374,9 +377,16 @@ class Connections:
                 self._check_fork(url)
                 self.check_options()
                 store = make_store(url, self._conf, self._clock, self._results())
+                patience = Patience.of(self._conf, url)
+                if patience.retries > 0:
+                    store = PatientStore(store, patience, self._waits_for_stores)
                 store.open()
                 self._store, self._opened_with = store, self.urls
             return self._store
+
+    def _waits_for_stores(self) -> bool:
+        # A worker has its own way of waiting for a store, which minds that it may have to stop.
+        return not self.in_worker or executing() is not None
 
     def _options(self) -> BrokerOptions:
         conf = self._conf

@@ -10,19 +10,19 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from umbel import signals, states
+from umbel.asyncresult import AsyncResult, Callback, Change, OnInterval, OnMessage, called
 from umbel.canvas import from_dict
 from umbel.einfo import ExceptionInfo
-from umbel.exceptions import Ignore, Reject, Retry
+from umbel.exceptions import Ignore, Reject, Replaced, Retry
 from umbel.message import Result
 from umbel.outcome import End, Options, Verdict, decide
-from umbel.publish import Args, machine_name
+from umbel.publish import Args, machine_name, stamps_in
 from umbel.request import Context, executing, running
-from umbel.result import AsyncResult
 from umbel.serialization import JSON, dumps_call, loads_call
 from umbel.stored import Meta, encode_meta
 from umbel.task import Task, no_handler
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from umbel.options import Plan
 
 logger = logging.getLogger("umbel.eager")
+
+_Steps = Generator[Any, Any, "EagerResult"]
 
 
 class EagerResult(AsyncResult[Any]):
@@ -49,7 +51,7 @@ class EagerResult(AsyncResult[Any]):
         name: str | None = None,
         app: Umbel | None = None,
     ) -> None:
-        super().__init__(id, app, task_name=name)
+        super().__init__(id, app=app, task_name=name)
         self._meta = Meta(id, state, ret_value, traceback)
         self.following: AsyncResult[Any] | None = None
         """The result of the next step, in a chain."""
@@ -58,8 +60,12 @@ class EagerResult(AsyncResult[Any]):
         self,
         timeout: float | None = None,
         propagate: bool = True,
-        interval: float | None = None,
-        callback: Callable[[str, Any], object] | None = None,
+        interval: float = 0.5,
+        no_ack: bool = True,
+        follow_parents: bool = True,
+        callback: Callback | None = None,
+        on_message: OnMessage | None = None,
+        on_interval: OnInterval | None = None,
         disable_sync_subtasks: bool = True,
     ) -> Any:
         """The return value; None where the task was ignored or rejected.
@@ -67,24 +73,58 @@ class EagerResult(AsyncResult[Any]):
         Raises what the task raised, or returns it where `propagate` is false.
         """
         value = self.result
-        if self.state == states.SUCCESS:
-            if callback is not None:
-                callback(self.id, value)
-            return value
-        if self.state not in states.PROPAGATE_STATES:
+        if self.state not in (states.SUCCESS, *states.PROPAGATE_STATES):
             return None
-        if propagate and isinstance(value, BaseException):
-            raise value
-        return value
+        return self.maybe_throw(propagate, callback) if callback or propagate else value
 
     wait = get
+
+    async def aget(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109  # as that of what is sent
+        propagate: bool = True,
+        interval: float = 0.5,
+        no_ack: bool = True,
+        follow_parents: bool = True,
+        callback: Callback | None = None,
+        on_message: OnMessage | None = None,
+        on_interval: OnInterval | None = None,
+        disable_sync_subtasks: bool = True,
+    ) -> Any:
+        """`get`."""
+        value = self.get(propagate=propagate)
+        if callback is not None and self.state in (states.SUCCESS, *states.PROPAGATE_STATES):
+            await called(callback, self.id, value)
+        return value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.aget().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Change]:
+        """The one state that it has."""
+        yield Change(self.state, self.result)
 
     def forget(self) -> None:
         """Nothing is stored that could be deleted."""
 
-    def revoke(self, terminate: bool = False, signal: str | None = None) -> None:
+    def revoke(
+        self,
+        connection: object = None,
+        terminate: bool = False,
+        signal: str | int | None = None,
+        wait: bool = False,
+        timeout: float | None = None,
+    ) -> None:
         """The task has run already; its state becomes REVOKED."""
         self._meta = Meta(self.id, states.REVOKED)
+
+    def __copy__(self) -> EagerResult:
+        made = EagerResult(self.id, self.result, self.state, self.traceback, self.name, self.app)
+        made.parent = self.parent
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EagerResult, (self.id, self.result, self.state, self.traceback, self.name)
 
     def __repr__(self) -> str:
         return f"<EagerResult: {self.id}>"
@@ -137,6 +177,60 @@ def apply(
     sent: bool = False,
 ) -> EagerResult:
     """Run `task` and its retries here. `sent`: the arguments are as a message holds them."""
+    steps = _steps(task, args, kwargs, task_id, options, sent, False)
+    coroutine, result = _go_on(steps)
+    while result is None:
+        value, raised = None, None
+        try:
+            value = _awaited(coroutine)
+        except BaseException as error:
+            raised = error
+        coroutine, result = _go_on(steps, value, raised)
+    return result
+
+
+async def aapply(
+    task: Task[..., Any],
+    args: Args,
+    kwargs: Mapping[str, Any],
+    task_id: str,
+    options: Mapping[str, Any],
+    *,
+    sent: bool = False,
+) -> EagerResult:
+    """`apply`, with coroutines on the caller's loop."""
+    steps = _steps(task, args, kwargs, task_id, options, sent, True)
+    coroutine, result = _go_on(steps)
+    while result is None:
+        value, raised = None, None
+        try:
+            value = await coroutine
+        except BaseException as error:
+            raised = error
+        coroutine, result = _go_on(steps, value, raised)
+    return result
+
+
+def _go_on(
+    steps: _Steps, value: object = None, error: BaseException | None = None
+) -> tuple[Any, EagerResult | None]:
+    """(the next coroutine to be awaited, None), or (None, the result)."""
+    try:
+        return (steps.send(value) if error is None else steps.throw(error)), None
+    except StopIteration as end:
+        return None, end.value
+
+
+def _steps(
+    task: Task[..., Any],
+    args: Args,
+    kwargs: Mapping[str, Any],
+    task_id: str,
+    options: Mapping[str, Any],
+    sent: bool,
+    on_loop: bool,
+) -> _Steps:
+    """All of a run, but for awaiting the coroutines that it yields."""
     app = task.app
     throw = options.get("throw")
     if throw is None:
@@ -144,7 +238,7 @@ def apply(
     retries = options.get("retries") or 0
     while True:
         request = _request(task, args, kwargs, task_id, options, retries)
-        ended = _run(task, request, sent)
+        ended = yield from _run(task, request, sent)
         verdict = decide(
             ended.end, Options(**{n: getattr(task.options, n) for n in Options.__slots__})
         )
@@ -164,23 +258,26 @@ def apply(
     traceback = ended.einfo.traceback if ended.einfo else None
     result = EagerResult(task_id, ended.retval, state, traceback, task.name, app)
     if state == states.SUCCESS:
-        result.following = _follow(app, request, ended.value, options)
+        result.following = yield from _follow(app, request, ended.value, options, on_loop)
     return result
 
 
 def _follow(
-    app: Umbel, request: Context, value: object, options: Mapping[str, Any]
-) -> AsyncResult[Any] | None:
+    app: Umbel, request: Context, value: object, options: Mapping[str, Any], on_loop: bool
+) -> Generator[Any, Any, AsyncResult[Any] | None]:
     """Send the callbacks and the next step of the chain: run here too with `task_always_eager`."""
     family: dict[str, Any] = {"root_id": request.root_id, "parent_id": request.id}
-    for form in options.get("link") or ():
-        from_dict(form, app).apply_async((value,), **family)
-    if not options.get("chain"):
-        return None
-    *behind, following = options["chain"]
-    step = from_dict(following, app)
-    result: AsyncResult[Any] = step.apply_async((value,), chain=behind or None, **family)
-    return result
+    calls = [(from_dict(form, app), family) for form in options.get("link") or ()]
+    if options.get("chain"):
+        *behind, following = options["chain"]
+        calls.append((from_dict(following, app), {**family, "chain": behind or None}))
+    result: AsyncResult[Any] | None = None
+    for step, given in calls:
+        if on_loop:
+            result = yield step.aapply_async((value,), **given)
+        else:
+            result = step.apply_async((value,), **given)
+    return result if options.get("chain") else None
 
 
 def _call_errbacks(
@@ -231,6 +328,9 @@ def _request(
     request.group_index = options.get("group_index")
     request.shadow = options.get("shadow")
     request.loglevel, request.logfile = options.get("loglevel"), options.get("logfile")
+    request.replaced_task_nesting = options.get("replaced_task_nesting") or 0
+    if options.get("stamped_headers"):
+        request.stamped_headers, request.stamps = stamps_in(options)
     request.headers = dict(options["headers"]) if options.get("headers") else None
     given = options.get("ignore_result")
     request.ignore_result = task.options.ignore_result if given is None else given
@@ -243,11 +343,14 @@ def _request(
     return request
 
 
-def _run(task: Task[..., Any], request: Context, sent: bool) -> _Ended:
+def _run(task: Task[..., Any], request: Context, sent: bool) -> Generator[Any, Any, _Ended]:
     started = time.perf_counter()
     with running(task, request):
         try:
-            ended = _Ended(End.RETURNED, _call(task, request, sent), None, None)
+            value = _call(task, request, sent)
+            if inspect.iscoroutine(value):
+                value = yield value
+            ended = _Ended(End.RETURNED, value, None, None)
         except Unfit as error:  # another try would not fit either
             final = TypeError(str(error)).with_traceback(error.__traceback__)
             ended = _Ended(End.RAISED, None, final, None)
@@ -264,8 +367,7 @@ def _call(task: Task[..., Any], request: Context, sent: bool) -> Any:
     if sent and task.options.typing and task.typed is not None:
         given = task.typed.rebuild(args, kwargs)
     task.before_start(request.id, args, kwargs)
-    value = task.entry(*given[0], **given[1])
-    return _awaited(value) if inspect.iscoroutine(value) else value
+    return task.entry(*given[0], **given[1])
 
 
 def _awaited(coroutine: Any) -> Any:
@@ -284,6 +386,8 @@ def _awaited(coroutine: Any) -> Any:
 
 def _ended_by(task: Task[..., Any], error: Exception) -> _Ended:
     match error:
+        case Replaced():
+            return _as_replaced(error.result)
         case Ignore():
             return _Ended(End.IGNORED, None, error, None)
         case Reject():
@@ -295,6 +399,13 @@ def _ended_by(task: Task[..., Any], error: Exception) -> _Ended:
     except Exception as final:
         return _Ended(End.RAISED, None, final, None)
     return _Ended(End.RAISED, None, error, None) if retry is None else _retried(retry)
+
+
+def _as_replaced(result: EagerResult) -> _Ended:
+    """The end of what has run in a task's place, as the task's own."""
+    if isinstance(result.result, BaseException) and result.state in states.PROPAGATE_STATES:
+        return _Ended(End.RAISED, None, result.result, None)
+    return _Ended(End.RETURNED, result.result, None, None)
 
 
 def _retried(retry: Retry) -> _Ended:

@@ -7,6 +7,7 @@
     ├── SecurityError
     ├── TaskPredicate                 raised by a task to say how it ends
     │   ├── Ignore
+    │   │   └── Replaced
     │   ├── Reject
     │   └── Retry
     ├── TaskError
@@ -28,6 +29,8 @@
     ├── DecodeError                   (also ValueError) bytes that can't be read
     ├── MessageTooLarge               (also ValueError)
     ├── RunLost                       this run is taken for dead: it holds nothing any more
+    ├── NotProvided                   (also AttributeError) a name of Celery's that isn't here
+    ├── CeleryCommandException        ends a command with an exit code
     └── UnknownSetting                (also AttributeError, KeyError)
     BackendError
     ├── BackendGetMetaError
@@ -45,7 +48,12 @@
         ├── AlwaysEagerIgnored, DuplicateNodenameWarning, DuplicateTaskNameWarning,
         ├── FixupWarning, NotConfigured, SecurityWarning
         ├── LaterSetting              a known setting that a later release honours
-        └── NoWorkerYet               a broker file that no worker has ever opened
+        ├── NoWorkerYet               a broker file that no worker has ever opened
+        └── RoutingKeyAlone           a routing key without an exchange
+    DeprecationWarning
+    └── CDeprecationWarning
+    PendingDeprecationWarning
+    └── CPendingDeprecationWarning
 
 Where a docstring reads as a sentence to a user, it is the default message.
 """
@@ -85,6 +93,14 @@ class TaskPredicate(UmbelError):
 
 class Ignore(TaskPredicate):
     """The task asks that nothing be stored of this execution."""
+
+
+class Replaced(Ignore):
+    """The task runs in its caller, and another has run in its place; `result` is that one's."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__(result)
+        self.result = result
 
 
 class Reject(TaskPredicate):
@@ -228,6 +244,22 @@ class RunLost(UmbelError):
     """This run was taken for dead: its leases belong to others now."""
 
 
+class NotProvided(UmbelError, AttributeError):
+    """A name of Celery's API that Umbel, or this release of it, doesn't have."""
+
+
+class CeleryCommandException(UmbelError):
+    """Ends a command with a sentence and an exit code."""
+
+    def __init__(self, message: str = "", exit_code: int = 1) -> None:
+        self.message = message
+        self.exit_code = exit_code
+        super().__init__(message, exit_code)
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class BackendError(Exception):
     """Base of errors of the result store about one record."""
 
@@ -317,6 +349,18 @@ class LaterSetting(UmbelWarning):
 
 class NoWorkerYet(UmbelWarning):
     """Messages go to a broker file that no worker has ever opened."""
+
+
+class RoutingKeyAlone(UmbelWarning):
+    """A routing key without an exchange, which says little."""
+
+
+class CDeprecationWarning(DeprecationWarning):
+    """What goes away in a later release."""
+
+
+class CPendingDeprecationWarning(PendingDeprecationWarning):
+    """What may go away in a later release."""
 
 
 CeleryError = UmbelError

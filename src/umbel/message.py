@@ -59,7 +59,8 @@ class Unreadable(msgspec.Struct, frozen=True):
 class Posting(msgspec.Struct, frozen=True):
     """A message to be stored: published by a caller, or following from a settlement.
 
-    `exchange` is empty for the default exchange, where `routing_key` is the queue's name.
+    `exchange` is empty for the default exchange, where `routing_key` is the queue's name; to any
+    other, one copy goes to each queue that the broker's bindings take it to.
     `due_at` is in unix seconds; None is due now. `priority` is 0 to 9, 9 served first.
     """
 

@@ -70,6 +70,23 @@ class CallKeywords(RetryKeywords, total=False):
     """The same, for when it has failed for good."""
     chain: Any
     """Signatures of what comes after it, the last one first."""
+    retries: int | None
+    """The retries that it counts as having behind it."""
+    replaced_task_nesting: int | None
+    result_cls: type[Any] | None
+    """The class of the result, in place of `AsyncResult`."""
+    route_name: str | None
+    """The name that it is routed by, in place of the task's."""
+    stamped_headers: Iterable[str] | None
+    """The names of the options that are stamps: they go with the message as they are."""
+    connection: Any
+    producer: Any
+    publisher: Any
+    """What the app's `connection_for_write` or `producer_or_acquire` gave; it changes nothing."""
+    mandatory: bool | None
+    """Changes nothing: a message that no queue takes is always `Unroutable`."""
+    timeout: float | None
+    confirm_timeout: float | None
 
     delivery_mode: int | str | None
     """2 (``"persistent"``) or 1 (``"transient"``): may a broker that can forget it do so? A retry
@@ -92,6 +109,8 @@ class TaskKeywords(TypedDict, total=False):
     pydantic_strict: bool
     pydantic_context: Mapping[str, Any] | None
     pydantic_dump_kwargs: Mapping[str, Any] | None
+    rate_limit: str | float | None
+    """``"10/m"``; has no effect yet."""
     max_retries: int | None
     """None: no limit."""
     attempts: int | None
@@ -146,7 +165,10 @@ class TaskKeywords(TypedDict, total=False):
 
 
 CALL_NAMES: Final = frozenset(CallKeywords.__annotations__)
-RETRY_NAMES: Final = CALL_NAMES - {"link", "link_error", "chain", "delivery_mode"}
+RETRY_NAMES: Final = CALL_NAMES - {
+    "link", "link_error", "chain", "delivery_mode", "retries", "replaced_task_nesting",
+    "result_cls", "route_name", "stamped_headers",
+}  # fmt: skip
 """A retry keeps these of its task."""
 TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__) - {"base"}
 HANDLERS: Final = ("before_start", "on_success", "on_retry", "on_failure", "after_return")
@@ -154,23 +176,34 @@ SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
 """Options of a task that are the defaults of its calls."""
 
 _AUTORETRY = tuple(each.name for each in fields(AutoRetry))
-_LATER_WITH_API: Final = frozenset(
-    {
-        "backend", "confirm_timeout",
-        "connection", "declare",
-        "producer", "publisher", "rate_limit", "result_cls",
-        "route_name", "stamped_headers", "stamps", "timeout",
-    }
-)  # fmt: skip
-_LATER: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        _LATER_WITH_API,
-        "API",
-    ),
-    "exchange_type": "RabbitMQ",
-    "chord": "Workflows",
+_SETTING_OF: Final[Mapping[str, str]] = {
+    "serializer": "task_serializer",
+    "compression": "task_compression",
+    "priority": "task_default_priority",
+    "rate_limit": "task_default_rate_limit",
 }
-_CHANGES_NOTHING: Final[tuple[object, ...]] = (None, False, [], (), "json", 2, "direct")
+_DEFAULT_OF: Final[Mapping[str, Any]] = {
+    **{each.name: getattr(AutoRetry(), each.name) for each in fields(AutoRetry)},
+    "send_events": True,
+}
+_NOT_YET: Final[Mapping[str, str]] = {
+    "rate_limit": "the release that brings rate limits",
+    "timeout": "the release that brings RabbitMQ",
+    "confirm_timeout": "the release that brings RabbitMQ",
+}
+"""Known options that have no effect, and what honours them."""
+_REFUSED: Final[Mapping[str, str]] = {
+    "backend": "the results of all tasks are kept by their app (result_backend); for another "
+    "store, make another app",
+    "chord": "chords come with the release 'Workflows'",
+    "declare": "declaring comes with the release 'API'",
+    "exchange_type": "it is that of the exchange",
+    "immediate": "no broker keeps it: messages wait for a worker",
+    "router": "routers are named in task_routes",
+    "task_type": "the name says which task it is",
+}
+"""Known options that would change a task if they were left out silently, and why."""
+_CHANGES_NOTHING: Final[tuple[object, ...]] = (None, False, [], (), "direct")
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,7 +315,7 @@ def merge_call(
     Raises `TypeError` and `ValueError` for options that can't be, and what `Router.route` raises.
     """
     given = {**declared, **call}
-    address, routed = router.route(task_name, given)
+    address, routed = router.route(call.get("route_name") or task_name, given)
 
     def limit(name: str) -> float | None:
         value = routed.get(name)
@@ -326,17 +359,22 @@ def merge_call(
 def check_call_names(
     options: Mapping[str, object], where: str, names: frozenset[str] = CALL_NAMES
 ) -> None:
-    """Raises for an option of a call that there isn't: `TypeError`; or not yet."""
+    """Raises for an option of a call that there isn't; warns of one that isn't honoured yet."""
     for name, value in options.items():
         if name not in names:
-            _refuse(name, value, where, names)
+            if name not in cast("Iterable[str]", options.get("stamped_headers") or ()):
+                _refuse(name, value, where, names)
+        elif name in _NOT_YET:
+            _warn(name, value, where)
 
 
 def check_task_names(options: Mapping[str, object], where: str) -> None:
-    """Raises for an option of a task that there isn't: `TypeError`; or not yet."""
+    """Raises for an option of a task that there isn't; warns of one that isn't honoured yet."""
     for name, value in options.items():
         if name not in TASK_NAMES:
             _refuse(name, value, where, TASK_NAMES)
+        elif name in _NOT_YET:
+            _warn(name, value, where)
     AutoRetry(**{name: cast(Any, options[name]) for name in _AUTORETRY if name in options})
     _max_retries(options)
     check_together(options, where)
@@ -356,17 +394,14 @@ def check_task_names(options: Mapping[str, object], where: str) -> None:
 
 
 def _refuse(name: str, value: object, where: str, known: Iterable[str]) -> None:
-    if name == "rate_limit":
-        # As with the setting: said, and not a reason to stop an app that comes from Celery.
-        warn(
-            f"{where}: rate_limit has no effect yet; it is honoured by the release 'API'",
-            LaterSetting,
+    if name in _NOT_YET:
+        return _warn(name, value, where)
+    if name in _REFUSED:
+        if any(value is each or value == each for each in _CHANGES_NOTHING):
+            return None
+        raise ImproperlyConfigured(
+            f"{where} got {name}={value!r:.80}: {_REFUSED[name]}. Leave {name} out"
         )
-        return
-    if name in _LATER:
-        if not any(value is each or value == each for each in _CHANGES_NOTHING):
-            _refuse_later(name, value, where, _LATER[name])
-        return
     near = difflib.get_close_matches(name, sorted(known), n=3)
     question = (
         f"did you mean {' or '.join(map(repr, near))}?"
@@ -376,11 +411,19 @@ def _refuse(name: str, value: object, where: str, known: Iterable[str]) -> None:
     raise TypeError(f"{where} got the option {name!r}, which doesn't exist; {question}")
 
 
-def _refuse_later(name: str, value: object, where: str, release: str) -> None:
-    raise ImproperlyConfigured(
-        f"{where} got {name}={value!r:.80}; {name} comes with the release {release!r}. "
-        "Leave it out until then"
-    )
+def _warn(name: str, value: object, where: str) -> None:
+    # As with a setting: said, and not a reason to stop an app that comes from Celery.
+    if value is not None:
+        warn(f"{where}: {name} has no effect yet; it is honoured by {_NOT_YET[name]}", LaterSetting)
+
+
+def declared_option(name: str, declared: Mapping[str, Any], conf: Settings) -> Any:
+    """An option that isn't one of `TaskOptions`, as an attribute of a task: its own, else the
+    setting, else the default."""
+    value = declared.get(name)
+    if value is None and name in _SETTING_OF:
+        return conf[_SETTING_OF[name]]
+    return _DEFAULT_OF.get(name) if value is None else value
 
 
 def _max_retries(declared: Mapping[str, Any]) -> int | None:

@@ -30,6 +30,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from umbel.exchanges import Binding
 from umbel.message import Delivery, Lost, Message, Posting, Result, Settlement, Unreadable
 
 NOBODY: Final[Mapping[int, Lost]] = MappingProxyType({})
@@ -148,12 +149,31 @@ class Broker(Protocol):
         """Let go of all connections. Fine twice; waiting calls return."""
         ...
 
-    def declare(self, queues: Sequence[str]) -> None:
-        """Make the queues exist. Idempotent."""
+    def declare(
+        self, queues: Sequence[str], bindings: Sequence[Binding] = (), *, run: str | None = None
+    ) -> None:
+        """Make the queues and the bindings, and the queues of these, exist. Idempotent; atomic.
+
+        Bindings add to those that there are, and are kept. With a `run`, queues that don't exist
+        yet are that run's own: when it leaves or is reclaimed they go, with their bindings and all
+        that waits in them; what had begun becomes a dead letter. Raises `RunLost` for a run that
+        isn't enlisted, and `ImproperlyConfigured` for a binding whose exchange has bindings of
+        another type, and for a run's own queue that isn't.
+        """
+        ...
+
+    def unbind(self, bindings: Sequence[Binding]) -> int:
+        """Take bindings away; how many there were. An exchange goes with its last one."""
         ...
 
     def publish(self, postings: Sequence[Posting]) -> None:
-        """Store all or raise; atomic. `Unroutable`: a routing key that no queue has."""
+        """Store all or raise; atomic. `Unroutable`: a routing key that no queue has, or that no
+        binding of the named exchange takes.
+
+        What is published to an exchange is stored once in every queue that it leads to at that
+        moment; these copies have nothing to do with each other any more. Besides its bindings,
+        each queue is bound by its own name to the direct exchange of its own name.
+        """
         ...
 
     def enlist(self, run: str, owner: str | None, info: bytes) -> None:
@@ -391,6 +411,10 @@ class Inspector(Protocol):
 
     def queues(self) -> tuple[QueueStats, ...]:
         """All declared queues, by name."""
+        ...
+
+    def bindings(self) -> tuple[Binding, ...]:
+        """All that were declared, by exchange and queue."""
         ...
 
     def runs(self) -> tuple[RunRecord, ...]:

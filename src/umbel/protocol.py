@@ -99,6 +99,9 @@ def build_message(
     group_index: int | None = None,
     ignore_result: bool | None = None,
     shadow: str | None = None,
+    replaced_task_nesting: int = 0,
+    stamped_headers: list[str] | None = None,
+    stamps: Mapping[str, Any] | None = None,
     custom: Mapping[str, Any] | None = None,
     delivery_mode: int = 2,
 ) -> Message:
@@ -123,9 +126,9 @@ def build_message(
         "kwargsrepr": kwargsrepr,
         "origin": origin,
         "ignore_result": ignore_result,
-        "replaced_task_nesting": 0,
-        "stamped_headers": None,
-        "stamps": {},
+        "replaced_task_nesting": replaced_task_nesting,
+        "stamped_headers": stamped_headers,
+        "stamps": stamps or {},
     }
     if custom:
         headers.update(custom)

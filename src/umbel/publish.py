@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict
-from typing import Any, Final
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from umbel.clock import Clock
 from umbel.connect import Connections
 from umbel.exceptions import BrokerUnavailable, MessageTooLarge
-from umbel.formats import CallFormat, Serializers, encode_call, sent_call
+from umbel.formats import CallFormat, Serializers, encode_call, format_of, sent_call
 from umbel.instants import due, expiry
 from umbel.message import Message, Posting
 from umbel.options import Plan
@@ -30,7 +31,10 @@ from umbel.retry import RetryPolicy
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
-from umbel.signals import after_task_publish, before_task_publish
+from umbel.signals import after_task_publish, before_task_publish, task_sent
+
+if TYPE_CHECKING:
+    from umbel.coalescing import Coalescer
 
 Args = tuple[Any, ...] | list[Any]
 
@@ -88,7 +92,6 @@ class Publisher:
         args: Args,
         kwargs: Mapping[str, Any],
         task_id: str,
-        retries: int = 0,
     ) -> Posting:
         """The message of one call and where it goes. Sends ``before_task_publish``.
 
@@ -97,7 +100,10 @@ class Publisher:
         options = plan.options
         eta, expires, expiration, custom = None, None, None, None
         embed: Mapping[str, Any] = NO_EMBED
+        stamped, stamps = None, None
         if options:
+            if options.get("stamped_headers"):
+                stamped, stamps = stamps_in(options)
             embed = _embed(options)
             now = self._clock.wall()
             eta = due(options.get("countdown"), options.get("eta"), now, plan.zone)
@@ -129,7 +135,7 @@ class Publisher:
             routing_key=plan.address.routing_key,
             exchange=plan.address.exchange,
             priority=plan.priority,
-            retries=retries,
+            retries=options.get("retries") or 0,
             eta=None if eta is None else eta.text,
             expires=expires,
             expiration=expiration,
@@ -141,6 +147,9 @@ class Publisher:
             group_index=options.get("group_index"),
             ignore_result=plan.ignore_result,
             shadow=options.get("shadow"),
+            replaced_task_nesting=options.get("replaced_task_nesting") or 0,
+            stamped_headers=stamped,
+            stamps=stamps,
             custom=custom,
             delivery_mode=plan.delivery_mode,
         )
@@ -168,27 +177,50 @@ class Publisher:
                 return
             batch = batch.outer
         self._publish(postings, policy)
-        if after_task_publish.receivers:
-            for posting in postings:
-                self._announce_sent(posting)
+        if after_task_publish.receivers or task_sent.receivers:
+            self.announce_sent(postings)
 
-    @contextmanager
-    def batch(self, policy: RetryPolicy | None) -> Iterator[None]:
-        """Collect what is sent inside, and publish it in one step at the end.
+    async def asend(
+        self, make: Callable[[], Sequence[Posting]], policy: RetryPolicy | None
+    ) -> None:
+        """`send` for coroutines: what `make` makes goes out with what others send meanwhile."""
+        if _batch.get() is not None:
+            made = make()
+            if self._collected(made):
+                return
+            make = partial(_just, made)
+        postings = await self.coalescer.send(make, policy)
+        if after_task_publish.receivers or task_sent.receivers:
+            self.announce_sent(postings)
 
-        Where the block raises, nothing of it is sent. A batch inside a batch joins it at its end.
-        """
-        batch = Batch(self, _batch.get())
-        token = _batch.set(batch)
-        try:
-            yield
-        except BaseException:
-            batch.end()
-            raise
-        finally:
-            _batch.reset(token)
-        if collected := batch.end():
-            self.send(collected, policy)
+    @property
+    def coalescer(self) -> Coalescer:
+        """What publishes for coroutines."""
+        kept: Coalescer | None = self.__dict__.get("_coalescer")
+        if kept is None:
+            from umbel.coalescing import Coalescer  # loads asyncio, which others need not
+
+            made = Coalescer(lambda postings: self._publish(postings, None))
+            kept = self.__dict__.setdefault("_coalescer", made)
+        return kept
+
+    def close(self) -> None:
+        """Publish what coroutines have sent, or tell them that it can't be."""
+        if "_coalescer" in self.__dict__:
+            self.coalescer.close()
+
+    def batch(self, policy: RetryPolicy | None) -> Batching:
+        """Collect what is sent inside, and publish it in one step at the end."""
+        return Batching(self, policy)
+
+    def _collected(self, postings: Sequence[Posting]) -> bool:
+        """Whether a batch around this call has taken them."""
+        batch = _batch.get()
+        while batch is not None:
+            if batch.publisher is self and batch.take(postings):
+                return True
+            batch = batch.outer
+        return False
 
     def _publish(self, postings: Sequence[Posting], policy: RetryPolicy | None) -> None:
         waits = None
@@ -230,15 +262,52 @@ class Publisher:
         )
         return replace(message, body=encode_call(*call, form, plan.max_size))
 
-    def _announce_sent(self, posting: Posting) -> None:
-        message = posting.message
-        after_task_publish.send(
+    def announce_next(self, posting: Posting) -> Posting:
+        """`posting`, the next try of a task, as receivers of ``before_task_publish`` leave it."""
+        if not before_task_publish.receivers:
+            return posting
+        message, own = posting.message, self._serializers
+        limit = self._conf.task_max_message_size
+        call = sent_call(message, own, limit)
+        before_task_publish.send(
             sender=message.task,
-            body=sent_call(message, self._serializers, self._conf.task_max_message_size),
+            body=call,
             exchange=posting.exchange,
             routing_key=posting.routing_key,
             headers=message.headers,
+            properties=message.properties,
+            declare=[posting.routing_key],
+            retry_policy=None,
         )
+        if not isinstance(call, bytes) and call != sent_call(message, own, limit):
+            message = replace(message, body=encode_call(*call, format_of(message, own), limit))
+        return replace(posting, message=message)
+
+    def announce_sent(self, postings: Iterable[Posting]) -> None:
+        """Send ``after_task_publish``, and ``task_sent`` to those that still listen to it."""
+        if not (after_task_publish.receivers or task_sent.receivers):
+            return
+        for posting in postings:
+            message = posting.message
+            headers = message.headers
+            call = sent_call(message, self._serializers, self._conf.task_max_message_size)
+            after_task_publish.send(
+                sender=message.task,
+                body=call,
+                exchange=posting.exchange,
+                routing_key=posting.routing_key,
+                headers=headers,
+            )
+            args, kwargs, _ = (None, None, None) if isinstance(call, bytes) else call
+            task_sent.send(
+                sender=message.task,
+                task_id=message.id,
+                task=message.task,
+                args=args,
+                kwargs=kwargs,
+                eta=headers.get("eta"),
+                taskset=headers.get("group"),
+            )
 
 
 class Batch:
@@ -263,6 +332,52 @@ class Batch:
         with self._lock:
             postings, self._postings = self._postings or [], None
         return postings
+
+
+class Batching:
+    """``with app.batch():`` or, where an event loop is to go on while it sends, ``async with``.
+
+    Where the block raises, nothing of it is sent. A batch inside a batch joins it at its end.
+    """
+
+    def __init__(self, publisher: Publisher, policy: RetryPolicy | None) -> None:
+        self._publisher = publisher
+        self._policy = policy
+
+    def __enter__(self) -> None:
+        self._batch = Batch(self._publisher, _batch.get())
+        self._token = _batch.set(self._batch)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        collected = self._leave()
+        if kind is None and collected:
+            self._publisher.send(collected, self._policy)
+
+    async def __aenter__(self) -> None:
+        self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        collected = self._leave()
+        if kind is None and collected:
+            await self._publisher.asend(partial(_just, collected), self._policy)
+
+    def _leave(self) -> list[Posting]:
+        _batch.reset(self._token)
+        return self._batch.end()
+
+
+def _just(postings: Sequence[Posting]) -> Sequence[Posting]:
+    return postings
 
 
 _batch: ContextVar[Batch | None] = ContextVar("umbel_batch", default=None)
@@ -314,6 +429,12 @@ def _embed(options: Mapping[str, Any]) -> Mapping[str, Any]:
         "chain": chain or None,
         "chord": None,
     }
+
+
+def stamps_in(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """(headers `stamped_headers`, `stamps`) of a call that has stamps."""
+    names = list(dict.fromkeys(options["stamped_headers"]))
+    return names, {name: options[name] for name in names if name in options}
 
 
 def _lineage(options: Mapping[str, Any]) -> tuple[str | None, str | None]:

@@ -58,11 +58,16 @@ def task_of_function(
     options: dict[str, Any],
 ) -> Task[..., Any]:
     """The task that a function is in `app`; not registered yet. Raises `TypeError`."""
-    if not (isinstance(base, type) and issubclass(base, Task)):
-        raise TypeError(f"base is {base!r:.80}; expected umbel.Task or a class derived from it")
-    made: Task[..., Any] = base()
+    made = checked_base(base)()
     made.set_up(app, fun, name, bind=bind, declared=options)
     return made
+
+
+def checked_base(base: object) -> type[Task[..., Any]]:
+    """`base`, if it is a class of tasks. Raises `TypeError`."""
+    if isinstance(base, type) and issubclass(base, Task):
+        return base
+    raise TypeError(f"base is {base!r:.80}; expected umbel.Task or a class derived from it")
 
 
 def warn_if_taken(known: Task[..., Any], fun: Callable[..., Any]) -> None:

@@ -6,6 +6,7 @@ The worker's executor sets it, and so does calling a task like a function; nothi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Protocol
@@ -78,10 +79,49 @@ class Context:
     started_at: float | None = None
     """When the worker began to run it, in unix seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *args: Mapping[str, Any], **attributes: Any) -> None:
         self.children: list[Child] = []
         self.follow_ups: list[Posting] = []
         """What `Task.retry` wants to be sent in one step with the end of this delivery."""
+
+        for each in (*args, attributes):
+            self.update(each)
+
+    def update(self, *args: Mapping[str, Any], **attributes: Any) -> None:
+        """Set these attributes."""
+        for each in (*args, attributes):
+            for name, value in each.items():
+                setattr(self, name, value)
+
+    def clear(self) -> None:
+        """Bring back every default."""
+        self.__dict__.clear()
+        self.children, self.follow_ups = [], []
+
+    def as_execution_options(self) -> dict[str, Any]:
+        """The options of a call that would be the same as this one; none of them None."""
+        options = {
+            "task_id": self.id,
+            "root_id": self.root_id,
+            "parent_id": self.parent_id,
+            "group_id": self.group,
+            "group_index": self.group_index,
+            "shadow": self.shadow,
+            "chain": self.chain,
+            "link": self.callbacks,
+            "link_error": self.errbacks,
+            "expires": self.expires,
+            "time_limit": self.time_limit,
+            "soft_time_limit": self.soft_time_limit,
+            "headers": self.headers,
+            "retries": self.retries or None,
+            "reply_to": self.reply_to,
+            "replaced_task_nesting": self.replaced_task_nesting or None,
+            "ignore_result": self.ignore_result,
+            "stamped_headers": self.stamped_headers,
+            **(self.stamps or {}),
+        }
+        return {name: value for name, value in options.items() if value is not None}
 
     def __getattr__(self, name: str) -> Any:
         # Asked only for what is no attribute: a stranger's header can't hide one of ours.
@@ -142,6 +182,39 @@ def request_of(task: object) -> Context | None:
     while entry is not None and entry.task is not task:
         entry = entry.outer
     return None if entry is None else entry.request
+
+
+class Requests:
+    """The requests that a task runs for in this thread or coroutine."""
+
+    def __init__(self, task: object) -> None:
+        self._task = task
+
+    @property
+    def top(self) -> Context | None:
+        """The innermost, or None."""
+        return request_of(self._task)
+
+    def push(self, request: Context) -> None:
+        """Put one on top."""
+        current_request.set(Running(self._task, request, current_request.get()))
+
+    def pop(self) -> Context | None:
+        """Take off the one on top, and what was pushed inside of it; None where there is none."""
+        entry = current_request.get()
+        while entry is not None and entry.task is not self._task:
+            entry = entry.outer
+        if entry is None:
+            return None
+        current_request.set(entry.outer)
+        return entry.request
+
+    def __len__(self) -> int:
+        entry, found = current_request.get(), 0
+        while entry is not None:
+            found += entry.task is self._task
+            entry = entry.outer
+        return found
 
 
 def executing() -> Running | None:

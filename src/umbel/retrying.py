@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from umbel.arguments import named_arguments, positional_arguments, positional_names
+from umbel.connection import NAMES, check_handles
 from umbel.exceptions import MaxRetriesExceededError, Retry
 from umbel.instants import due
 from umbel.message import Posting
@@ -39,6 +40,8 @@ def make_retry(
     if request.called_directly:
         _raise(exc or current or Retry("The task was called directly, not by a worker"), current)
     check_call_names(call, f"retry of task {task.name!r}", RETRY_NAMES)
+    if not NAMES.isdisjoint(call):
+        check_handles(task.app, call)
     countdown, eta = call.get("countdown"), call.get("eta")
     cause = exc or current or Retry()
     backoff = None
@@ -49,8 +52,7 @@ def make_retry(
     if timed is None:
         final = task.options.auto.is_final(cause)
         _raise(exc or (cause if final else _exhausted(task, request, allowed)), current)
-    countdown = timed["countdown"]
-    retry = Retry(exc=exc, when=countdown if countdown is not None else _instant_of(eta))
+    retry = Retry(exc=exc, when=_when(timed["countdown"], eta))
     if request.is_eager:
         retry.is_eager = True
         if args is not None or kwargs is not None:
@@ -58,7 +60,8 @@ def make_retry(
         if throw:
             raise retry
         return retry
-    retry.posting = _next_posting(task, request, args, kwargs, timed)
+    posting = _next_posting(task, request, args, kwargs, timed)
+    retry.posting = task.app.publisher.announce_next(posting)
     request.follow_ups.append(retry.posting)
     if throw:
         raise retry
@@ -185,8 +188,15 @@ def _next_arguments(
     return new_args, new_kwargs
 
 
-def _instant_of(eta: datetime | str | None) -> datetime | None:
-    return datetime.fromisoformat(eta) if isinstance(eta, str) else eta
+def _when(countdown: float | timedelta | None, eta: date | str | None) -> datetime | float | None:
+    """What `Retry.when` says."""
+    if countdown is not None:
+        return countdown.total_seconds() if isinstance(countdown, timedelta) else countdown
+    if isinstance(eta, str):
+        return datetime.fromisoformat(eta)
+    if eta is None or isinstance(eta, datetime):
+        return eta
+    return datetime.combine(eta, time())
 
 
 def _raise(error: BaseException, cause: BaseException | None) -> NoReturn:

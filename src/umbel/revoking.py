@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal as signals
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -10,7 +12,6 @@ from umbel.arguments import checked_id
 from umbel.exceptions import TaskRevokedError
 from umbel.message import Result
 from umbel.ports import Revocation
-from umbel.result import revocation_payload, signal_name
 from umbel.states import READY_STATES, REVOKED
 from umbel.stored import encode_meta
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 CONTROL_CHANNEL: Final = "control"
 
 
-def revoke(app: Umbel, task_ids: Iterable[str], terminate: bool, signal: str | None) -> None:
+def revoke(app: Umbel, task_ids: Iterable[str], terminate: bool, signal: str | int | None) -> None:
     """What `Umbel.revoke` does."""
     name = signal_name(signal)
     if isinstance(task_ids, str):
@@ -64,3 +65,33 @@ def _store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
     ]
     if results:
         store.put(results)
+
+
+def revocation_payload(revocation: Revocation) -> bytes:
+    """The control command that tells workers to look at the log: Celery's ``revoke``."""
+    return json.dumps(
+        {
+            "method": "revoke",
+            "arguments": {
+                "task_id": revocation.task_id,
+                "terminate": revocation.terminate,
+                "signal": revocation.signal,
+            },
+            "destination": None,
+        }
+    ).encode()
+
+
+def signal_name(value: str | int | None) -> str:
+    """The name of the signal that ends a running task: ``SIGTERM`` unless named, as ``"SIGKILL"``,
+    ``"KILL"`` or 9. Raises `ValueError`."""
+    if value is None:
+        return "SIGTERM"
+    try:
+        if isinstance(value, int):
+            return signals.Signals(value).name
+        name = value.upper()
+        return signals.Signals[name if name.startswith("SIG") else f"SIG{name}"].name
+    except (ValueError, KeyError, AttributeError):
+        known = ", ".join(each.name for each in signals.Signals)
+        raise ValueError(f"there is no signal {value!r} here; there are {known}") from None

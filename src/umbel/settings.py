@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from umbel.exceptions import ImproperlyConfigured, LaterSetting, UnknownSetting
 from umbel.naming import BY_OLD_NAME, modern
@@ -41,6 +41,14 @@ SETTINGS: Mapping[str, Setting] = {
 
 FROM_OBJECT, FROM_DEFAULTS = 0, 1
 """The layers below what is set by name, the upper one first."""
+
+
+class FoundOption(NamedTuple):
+    """A setting, and its name in two parts: ``task`` and ``acks_late``."""
+
+    namespace: str
+    name: str
+    option: Setting
 
 
 class Settings:
@@ -98,6 +106,7 @@ class Settings:
     result_backend_transport_options: Mapping[str, object]
     result_accept_content: tuple[str, ...] | None
     result_compression: str | None
+    result_cache_max: int
     result_expires: float | None
     result_extended: bool
     result_failure_expires: float | None
@@ -253,6 +262,42 @@ class Settings:
         """The names of all settings."""
         return SETTINGS.keys()
 
+    def values(self) -> list[object]:
+        """The values of all settings, in the order of `keys`."""
+        return [self.__dict__[name] for name in SETTINGS]
+
+    def items(self) -> list[tuple[str, object]]:
+        """(name, value) of all settings."""
+        return [(name, self.__dict__[name]) for name in SETTINGS]
+
+    def setdefault(self, name: str, default: object = None) -> object:
+        """Set a setting that has its default still; its value."""
+        if not self.value_set_for(name):
+            self[name] = default
+        return self[name]
+
+    def add_defaults(
+        self, defaults: Mapping[str, object] | Callable[[], Mapping[str, object]]
+    ) -> None:
+        """Put these settings, or what the function gives, below all others; as
+        `Umbel.add_defaults`, at once."""
+        given = defaults() if callable(defaults) else defaults
+        self.lay(FROM_DEFAULTS, modern(given), anew=False)
+
+    def find_option(self, name: str, namespace: str = "") -> FoundOption:
+        """The setting that `name` is in `namespace`, else by itself, else in any namespace.
+
+        ``find_option("acks_late")`` and ``find_option("acks_late", "task")`` find
+        `task_acks_late`. Raises `UnknownSetting`.
+        """
+        plain = name.lower()
+        ends = (known for known in SETTINGS if known.endswith(f"_{plain}"))
+        for found in (f"{namespace.lower()}_{plain}", plain, BY_OLD_NAME.get(name, ""), *ends):
+            if found in SETTINGS:
+                part, _, key = found.partition("_")
+                return FoundOption(part, key, SETTINGS[found])
+        raise _unknown(name)
+
     def get_by_parts(self, *parts: str) -> object:
         """``get_by_parts("task", "acks_late")`` is `task_acks_late`."""
         return self["_".join(part for part in parts if part)]
@@ -368,21 +413,34 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     found: dict[str, object] = {}
     for variable, name in _CELERY_VARIABLES.items():
         if text := environ.get(variable):
-            found[name] = _parse(variable, SETTINGS[name], text)
+            found[name] = _parse(f"environment variable {variable}", SETTINGS[name], text)
     for name, setting in SETTINGS.items():
         variable = f"UMBEL_{name.upper()}"
         if setting.kind.parse is not None and (text := environ.get(variable)):
-            found[name] = _parse(variable, setting, text)
+            found[name] = _parse(f"environment variable {variable}", setting, text)
     return found
 
 
-def _parse(variable: str, setting: Setting, text: str) -> object:
+def _parse(where: str, setting: Setting, text: str) -> object:
     assert setting.kind.parse is not None
     try:
         return setting.kind.accept(setting.kind.parse(text))
     except ValueError as error:
         hint = str(error) if isinstance(error, WrongValue) else ""
-        raise _wrong(f"environment variable {variable}", setting, text, hint) from None
+        raise _wrong(where, setting, text, hint) from None
+
+
+def parse_text(name: str, text: str) -> object:
+    """The value of a setting that is written as text, as an environment variable's is.
+
+    Raises `UnknownSetting` and `ImproperlyConfigured`.
+    """
+    if name not in SETTINGS:
+        raise _unknown(name)
+    setting = SETTINGS[name]
+    if setting.kind.parse is None:
+        raise _wrong(f"setting {name!r}", setting, text, "that can't be written as text")
+    return _parse(f"setting {name!r}", setting, text)
 
 
 def _accept(setting: Setting, value: object) -> object:

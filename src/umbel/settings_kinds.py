@@ -269,11 +269,18 @@ POOL = one_of(
     "'prefork', 'threads', 'asyncio' or 'solo'",
 )
 
-DELIVERY_MODE = one_of(
-    {2: 2, "2": 2, "persistent": 2, 1: 1, "1": 1, "transient": 1},
-    {},
-    "2 (or 'persistent') or 1 (or 'transient')",
-)
+_DELIVERY_MODES: Mapping[object, int] = {
+    2: 2, "2": 2, "persistent": 2, 1: 1, "1": 1, "transient": 1,
+}  # fmt: skip
+
+
+def _delivery_mode(value: object) -> int:
+    if isinstance(value, (int, str)) and not isinstance(value, bool) and value in _DELIVERY_MODES:
+        return _DELIVERY_MODES[value]
+    raise WrongValue
+
+
+DELIVERY_MODE = Kind("2 (or 'persistent') or 1 (or 'transient')", _delivery_mode, str)
 
 PRIORITY_ORDER = one_of(
     {"high-first": "high-first", "low-first": "low-first"}, {}, "'high-first' or 'low-first'"
@@ -339,14 +346,18 @@ QUEUES = Kind("a list of queues (names, or objects with a name), or a dict by na
 
 
 def _routes(value: object) -> object:
-    # Only the outline: `umbel.routing` reads the rules and knows what is wrong with one.
-    if value is None or isinstance(value, (Mapping, list, tuple)):
+    # Only the outline: `umbel.routes` reads the rules and knows what is wrong with one.
+    is_rule = callable(value) or hasattr(value, "route_for_task")
+    if value is None or is_rule or isinstance(value, (Mapping, list, tuple, str)):
         return value
-    is_function = callable(value) or isinstance(value, str)
-    raise WrongValue(f"functions as routes are honoured by {API}" if is_function else "")
+    raise WrongValue
 
 
-ROUTES = Kind("a dict of task name or glob to a queue's name or a dict of options", _routes)
+ROUTES = Kind(
+    "a dict of task name or glob to a queue or a dict of options, a function or its dotted name, "
+    "or a list of those",
+    _routes,
+)
 
 PUBLISH_POLICY_DEFAULT: Mapping[str, object] = {
     "max_retries": 3,

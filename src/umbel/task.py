@@ -11,6 +11,7 @@ from typing import (
     Any,
     Final,
     Generic,
+    NoReturn,
     ParamSpec,
     TypeVar,
     Unpack,
@@ -18,14 +19,15 @@ from typing import (
     overload,
 )
 
+from umbel.absent import TASK, refuse_class
 from umbel.arguments import (
     argument_check,
     checked_id,
     named_arguments,
     positional_arguments,
 )
-from umbel.canvas import Signature, check_links
-from umbel.exceptions import Retry
+from umbel.canvas import Signature, check_links, chunks, xmap, xstarmap
+from umbel.exceptions import NotProvided, Retry
 from umbel.message import Posting, Result
 from umbel.options import (
     HANDLERS,
@@ -40,17 +42,22 @@ from umbel.options import (
     TaskOptions,
     check_call_names,
     check_task_names,
+    declared_option,
 )
+from umbel.portable import reduced_task
 from umbel.publish import Args, add_children, new_id
-from umbel.request import Context, request_of, running
+from umbel.replacing import replace, replaced_here, send_in_place, signature_from_request
+from umbel.request import Child, Context, Requests, request_of, running
 from umbel.result import AsyncResult
 from umbel.retrying import make_retry, next_try
+from umbel.sending import custom_result
 from umbel.stored import encode_meta
 from umbel.taskclass import class_options, wrap_options
 from umbel.typed import Typed, typed_parameters
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
+    from umbel.backend import Backend
     from umbel.eager import EagerResult
 
 P = ParamSpec("P")
@@ -81,6 +88,8 @@ class Task(Generic[P, R_co]):
         on_retry(exc, task_id, args, kwargs, einfo)
         on_failure(exc, task_id, args, kwargs, einfo)
         after_return(status, retval, task_id, args, kwargs, einfo)
+
+    A class may also override `shadow_name`, `on_bound` and `on_replace`.
     """
 
     if TYPE_CHECKING:  # what __getattr__ takes from `options`
@@ -104,6 +113,9 @@ class Task(Generic[P, R_co]):
         resultrepr_maxsize: int
         time_limit: float | None
         soft_time_limit: float | None
+        serializer: str
+        send_events: bool
+        rate_limit: str | float | None
 
     __name__: str
     __wrapped__: Callable[..., R_co]
@@ -119,6 +131,9 @@ class Task(Generic[P, R_co]):
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
+        refuse_class(
+            cls, ("Request", "Strategy"), f"nobody would see it. Task.Request {TASK['Request']}"
+        )
         wrap_options(cls)
 
     def set_up(
@@ -161,6 +176,9 @@ class Task(Generic[P, R_co]):
         for handler in HANDLERS:
             if declared.get(handler) is not None:
                 setattr(self, handler, declared[handler])
+        self._has_shadow_name = type(self).shadow_name is not Task.shadow_name
+        self.__bound__ = True
+        self.on_bound(app)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function here and now, as any function."""
@@ -186,6 +204,37 @@ class Task(Generic[P, R_co]):
         """
         return self._send(args, kwargs, new_id(), NOTHING)
 
+    def shadow_name(
+        self, args: Args, kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> str | None:
+        """The name that a call is shown by, where it gives no `shadow`; for classes of tasks."""
+        return None
+
+    @classmethod
+    def bind(cls, app: Umbel) -> Umbel:
+        """Make `app` the app of this class of tasks; returns it."""
+        if cls is Task:
+            raise TypeError("umbel.Task is the base of all apps' tasks; bind a class of your own")
+        cls.app = app
+        return app
+
+    @classmethod
+    def on_bound(cls, app: Umbel) -> None:
+        """Called when a task of this class is made for `app`; for classes of tasks."""
+
+    def annotate(self) -> None:
+        """Change the task by `task_annotations`; its app does so when it registers it."""
+        self.app.annotate(self)
+
+    @classmethod
+    def add_around(cls, attr: str, around: Callable[[Any], Any]) -> None:
+        """Have the method `attr` of this class be what `around` makes of it; again replaces."""
+        original = getattr(cls, attr)
+        original = getattr(original, "__wrapped__", original)
+        made = around(original)
+        made.__wrapped__ = original
+        setattr(cls, attr, made)
+
     def apply_async(
         self,
         args: Sequence[Any] | None = None,
@@ -200,6 +249,39 @@ class Task(Generic[P, R_co]):
         """
         check_call_names(options, f"apply_async of task {self.name!r}")
         return self._send(
+            positional_arguments(args, self.name),
+            named_arguments(kwargs, self.name),
+            checked_id(task_id) if task_id is not None else new_id(),
+            check_links(cast("Mapping[str, Any]", options)),
+        )
+
+    @overload
+    async def adelay(
+        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncResult[T]: ...
+
+    @overload
+    async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R_co]: ...
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """`delay` for coroutines: the event loop goes on until the broker has the message.
+
+        What is sent meanwhile, on any loop of this process, is published in one step with it, and
+        each caller hears of its own message only. A caller that is cancelled takes its message
+        back, unless that is on its way: then it may be stored or not.
+        """
+        return await self._asend(args, kwargs, new_id(), NOTHING)
+
+    async def aapply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        **options: Unpack[CallKeywords],
+    ) -> AsyncResult[Any]:
+        """`apply_async` for coroutines; see `adelay`."""
+        check_call_names(options, f"aapply_async of task {self.name!r}")
+        return await self._asend(
             positional_arguments(args, self.name),
             named_arguments(kwargs, self.name),
             checked_id(task_id) if task_id is not None else new_id(),
@@ -242,25 +324,47 @@ class Task(Generic[P, R_co]):
         ``add.delay_many([(1, 2), (3, 4)])`` sends ``add(1, 2)`` and ``add(3, 4)``: all of them or,
         where it raises, none. For named arguments and options of calls, see `Umbel.batch`.
         """
+        calls = self._checked_calls(calls)
+        if self.app.conf.task_always_eager:
+            return [self._send(each, {}, new_id(), NOTHING) for each in calls]
         plan = self.plan()
-        postings: list[Posting] = []
+        prepared = [self._prepare(plan, each, {}, new_id()) for each in calls]
+        results = [result for _, result in prepared]
+        if prepared:
+            self.app.publisher.send([posting for posting, _ in prepared], plan.policy)
+            add_children(results)
+        return results
+
+    async def adelay_many(
+        self, calls: Iterable[tuple[Any, ...] | list[Any]]
+    ) -> list[AsyncResult[Any]]:
+        """`delay_many` for coroutines; see `adelay`."""
+        calls = self._checked_calls(calls)
+        if self.app.conf.task_always_eager:
+            return [await self._asend(each, {}, new_id(), NOTHING) for each in calls]
+        plan = self.plan()
         results: list[AsyncResult[Any]] = []
-        calls = list(calls)
+
+        def make() -> list[Posting]:
+            prepared = [self._prepare(plan, each, {}, new_id()) for each in calls]
+            results.extend(result for _, result in prepared)
+            return [posting for posting, _ in prepared]
+
+        if calls:
+            await self.app.publisher.asend(make, plan.policy)
+            add_children(results)
+        return results
+
+    def _checked_calls(self, calls: Iterable[object]) -> list[tuple[Any, ...]]:
+        checked: list[tuple[Any, ...]] = []
         for number, args in enumerate(calls):
             if not isinstance(args, (tuple, list)):
                 raise TypeError(
                     f"delay_many of task {self.name!r} got {args!r:.80} as call {number}; expected "
                     "a tuple of positional arguments, such as (1, 2) or (name,)"
                 )
-            posting, result = self._prepare(plan, tuple(args), {}, new_id())
-            postings.append(posting)
-            results.append(result)
-        if self.app.conf.task_always_eager:
-            return [self._send(tuple(each), {}, new_id(), NOTHING) for each in calls]
-        if postings:
-            self.app.publisher.send(postings, plan.policy)
-            add_children(results)
-        return results
+            checked.append(tuple(args))
+        return checked
 
     def s(self, *args: Any, **kwargs: Any) -> Signature:
         """A signature: a call with these arguments, after those that it gets when it is sent."""
@@ -283,6 +387,34 @@ class Task(Generic[P, R_co]):
         return Signature(self, args, kwargs, options, immutable=immutable, **more)
 
     subtask = signature
+
+    def signature_from_request(
+        self,
+        request: Context | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        **options: Any,
+    ) -> Signature:
+        """A call as the one that runs here: its id, arguments, links and options.
+
+        Of another `request`, with other arguments or options, where they are given.
+        """
+        return signature_from_request(self, request, args, kwargs, queue, options)
+
+    subtask_from_request = signature_from_request
+
+    def chunks(self, it: Iterable[Any], n: int) -> NoReturn:
+        """Many calls in few messages; it comes with the release 'Workflows'."""
+        chunks()
+
+    def map(self, it: Iterable[Any]) -> NoReturn:
+        """Many calls in one message; it comes with the release 'Workflows'."""
+        xmap()
+
+    def starmap(self, it: Iterable[Any]) -> NoReturn:
+        """As `map`, with several arguments; it comes with the release 'Workflows'."""
+        xstarmap()
 
     def plan(self, call: Mapping[str, Any] = NOTHING) -> Plan:
         """How a call with these options goes out; kept for calls without."""
@@ -326,6 +458,24 @@ class Task(Generic[P, R_co]):
         """The request that the task runs for here; an empty one where it doesn't run."""
         return request_of(self) or Context()
 
+    @property
+    def request_stack(self) -> Requests:
+        """The requests that the task runs for here, the innermost on top."""
+        return Requests(self)
+
+    def push_request(self, *args: Any, **attributes: Any) -> None:
+        """Have the task run for a request with these attributes, until `pop_request`."""
+        self.request_stack.push(Context(*args, **attributes))
+
+    def pop_request(self) -> Context | None:
+        """End what `push_request` began; its request."""
+        return self.request_stack.pop()
+
+    @property
+    def backend(self) -> Backend:
+        """That of the app."""
+        return self.app.backend
+
     def retry(
         self,
         args: Sequence[Any] | None = None,
@@ -355,11 +505,34 @@ class Task(Generic[P, R_co]):
             {**options, "countdown": countdown, "eta": eta},
         )
 
+    def replace(self, sig: Signature | Mapping[str, Any]) -> Any:
+        """End this execution, and have `sig` take its place: ``return self.replace(other.s(1))``.
+
+        Its result is that of this task's id, and what follows from this task follows from it: its
+        callbacks and errbacks, the rest of its chain. It is sent in one step with the end of this
+        execution. Never returns in a worker; in a task that runs in its caller, `sig` is run there
+        and its value returned. Raises `ImproperlyConfigured` for an empty chain.
+        """
+        return replace(self, sig)
+
+    def on_replace(self, sig: Signature) -> Any:
+        """What `replace` does at last with the signature that it has made."""
+        if self.request.called_directly or self.request.is_eager:
+            return replaced_here(self, sig)
+        return send_in_place(self, sig)
+
+    def add_trail(self, result: Child) -> Child:
+        """Note a result as a child of this execution, unless `trail` is off; returns it."""
+        if self.trail:
+            self.request.children.append(result)
+        return result
+
     def update_state(
         self,
         task_id: str | None = None,
         state: str | None = None,
         meta: object = None,
+        **_: object,
     ) -> None:
         """Store a state of the task's own while it runs, with `meta` as `AsyncResult.info`.
 
@@ -395,8 +568,10 @@ class Task(Generic[P, R_co]):
         if name == "attempts" and "app" in self.__dict__:
             retries = self.max_retries
             return None if retries is None else retries + 1
-        if name in TASK_NAMES and "_declared" in self.__dict__:
-            return self._declared.get(name)
+        if name in TASK_NAMES and "_declared" in self.__dict__ and "app" in self.__dict__:
+            return declared_option(name, self._declared, self.app.conf)
+        if name in TASK:
+            raise NotProvided(f"task.{name} {TASK[name]}")
         raise AttributeError(f"task {self.__dict__.get('name')!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -410,6 +585,9 @@ class Task(Generic[P, R_co]):
         self._declared[name] = value
         self._options = self._plan = None
 
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return reduced_task(self)
+
     def __repr__(self) -> str:
         return f"<@task: {self.name} of {self.app.main or 'umbel'}>"
 
@@ -420,6 +598,8 @@ class Task(Generic[P, R_co]):
         task_id: str,
         call: Mapping[str, Any],
     ) -> AsyncResult[Any]:
+        if self._has_shadow_name and "shadow" not in call:
+            call = {**call, "shadow": self.shadow_name(args, kwargs, call)}
         plan = self.plan(call)
         if self.app.conf.task_always_eager:
             return self._eager(plan, args, kwargs, task_id, call)
@@ -428,6 +608,46 @@ class Task(Generic[P, R_co]):
         if call.get("add_to_parent", True):
             add_children((result,))
         return result
+
+    async def _asend(
+        self,
+        args: Args,
+        kwargs: Mapping[str, Any],
+        task_id: str,
+        call: Mapping[str, Any],
+    ) -> AsyncResult[Any]:
+        if self._has_shadow_name and "shadow" not in call:
+            call = {**call, "shadow": self.shadow_name(args, kwargs, call)}
+        plan = self.plan(call)
+        if self.app.conf.task_always_eager:
+            return await self._aeager(plan, args, kwargs, task_id, call)
+        results: list[AsyncResult[Any]] = []
+
+        def make() -> tuple[Posting]:
+            posting, result = self._prepare(plan, args, kwargs, task_id)
+            results.append(result)
+            return (posting,)
+
+        await self.app.publisher.asend(make, plan.policy)
+        if call.get("add_to_parent", True):
+            add_children(results)
+        return results[0]
+
+    async def _aeager(
+        self,
+        plan: Plan,
+        args: Args,
+        kwargs: Mapping[str, Any],
+        task_id: str,
+        call: Mapping[str, Any],
+    ) -> EagerResult:
+        """`_eager`, on the caller's loop."""
+        from umbel.eager import aapply, as_sent  # needs this module
+
+        if plan.typing:
+            self.check_call(*args, **kwargs)
+        args, kwargs = as_sent(self.app, plan, args, kwargs)
+        return await aapply(self, args, kwargs, task_id, call, sent=True)
 
     def _eager(
         self,
@@ -456,9 +676,11 @@ class Task(Generic[P, R_co]):
             self.check_call(*args, **kwargs)
         posting = self.app.publisher.build(plan, args, kwargs, task_id)
         ignored = plan.ignore_result is True
-        return posting, AsyncResult(task_id, self.app, task_name=self.name, ignored=ignored)
+        if "result_cls" in plan.options:
+            return posting, custom_result(self.app, plan, task_id)
+        return posting, AsyncResult(task_id, app=self.app, task_name=self.name, ignored=ignored)
 
     # Last, since a class's own names hide the module's below them.
     def AsyncResult(self, task_id: str) -> AsyncResult[Any]:
         """The result of the message of this id."""
-        return AsyncResult(task_id, self.app, task_name=self.name)
+        return AsyncResult(task_id, app=self.app, task_name=self.name)

@@ -132,6 +132,7 @@ def test_autoretry_runs_at_once(app: Umbel) -> None:
     assert flaky.apply().get() == 3
 
 
+@pytest.mark.setting("task_eager_propagates")
 def test_throw_and_task_eager_propagates(app: Umbel, act: Any, seen: list[str]) -> None:
     with pytest.raises(ValueError, match="no"):
         act.apply(("fail",), throw=True)
@@ -142,6 +143,7 @@ def test_throw_and_task_eager_propagates(app: Umbel, act: Any, seen: list[str]) 
     assert act.apply(("fail",), throw=False).failed()
 
 
+@pytest.mark.setting("task_always_eager")
 def test_task_always_eager(app: Umbel, act: Any) -> None:
     app.conf.task_always_eager = True
     assert act.delay("go").get() == (0, 9, True, False)
@@ -170,6 +172,7 @@ def test_arguments_make_the_way_that_they_would_make(app: Umbel) -> None:
     assert show.delay(given, (1, 2)).get() == (given, (1, 2))
 
 
+@pytest.mark.setting("task_store_eager_result")
 def test_task_store_eager_result(app: Umbel, act: Any) -> None:
     result = act.apply(("go",))
     assert not app.AsyncResult(result.id).exists()

@@ -66,6 +66,7 @@ MSGPACK = ("application/x-msgpack", "binary", None)
 # Which serializer.
 
 
+@pytest.mark.setting("task_serializer")
 def test_task_serializer(app: Umbel) -> None:
     app.send_task("proj.t", [1], {"a": 2})
     assert kind(only(app)) == JSON
@@ -119,6 +120,7 @@ def test_what_the_serializer_can_not_carry_is_named(app: Umbel, value: object) -
         app.send_task("proj.t", [{"a": [0, value]}], serializer="msgpack")
 
 
+@pytest.mark.setting("accept_content")
 def test_accept_content(app: Umbel) -> None:
     app.send_task("proj.t", [1], serializer="msgpack")
     with pytest.raises(DecodeError, match="accepted: application/json"):
@@ -137,6 +139,7 @@ def test_accept_content(app: Umbel) -> None:
 # Compression.
 
 
+@pytest.mark.setting("task_compression")
 def test_task_compression(app: Umbel) -> None:
     app.conf.task_compression = "zlib"
     app.send_task("proj.t", ["x" * 1000])
@@ -303,6 +306,7 @@ def put(app: Umbel, task_id: str, state: str, value: object) -> bytes:
     return meta
 
 
+@pytest.mark.setting("result_serializer")
 def test_result_serializer(app: Umbel) -> None:
     app.conf.update(result_serializer="yaml", accept_content=["json", "yaml"])
     assert put(app, "one", "SUCCESS", {"a": 1}).startswith(b"children: ")
@@ -331,6 +335,7 @@ def test_pickled_results_hold_the_exception_itself(app: Umbel) -> None:
     assert type(app.AsyncResult("three").result) is DecodeError
 
 
+@pytest.mark.setting("result_accept_content")
 def test_result_accept_content(app: Umbel) -> None:
     app.conf.update(result_serializer="pickle", result_accept_content=["pickle"])
     put(app, "one", "SUCCESS", {1})
@@ -345,6 +350,7 @@ def test_result_accept_content(app: Umbel) -> None:
         app.AsyncResult("two").get(timeout=5)
 
 
+@pytest.mark.setting("result_compression")
 def test_result_compression(app: Umbel) -> None:
     app.conf.result_compression = "zstd"
     meta = put(app, "one", "SUCCESS", "x" * 1000)
@@ -476,6 +482,13 @@ def test_setup_security_refuses_what_would_not_protect(signing: Umbel, app: Umbe
         signing.setup_security()
 
 
+@pytest.mark.setting(
+    "security_cert_store",
+    "security_certificate",
+    "security_digest",
+    "security_key",
+    "security_key_password",
+)
 def test_security_settings_and_arguments(signing: Umbel, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -164,14 +164,14 @@ def test_children_and_what_is_stored_beside(app: Umbel) -> None:
 
 def test_equal_by_id(app: Umbel) -> None:
     one = app.AsyncResult("id")
-    other: AsyncResult[int] = AsyncResult("id", app)
+    other: AsyncResult[int] = AsyncResult("id", app=app)
     assert one == other == "id"
     assert one != app.AsyncResult("x")
     assert len({one, other}) == 1
     assert (str(one), repr(one), one.task_id) == ("id", "<AsyncResult: id>", "id")
     bad: Any = None
     with pytest.raises(ValueError, match="delay"):
-        AsyncResult(bad, app)
+        AsyncResult(bad, app=app)
 
 
 def test_the_last_app_is_the_one_of_results_without(app: Umbel) -> None:

@@ -135,6 +135,7 @@ def test_a_batch_is_one_step(app: Umbel) -> None:
 # Queues
 
 
+@pytest.mark.setting("task_create_missing_queues", "task_queues")
 def test_a_queue_that_is_not_declared(app: Umbel) -> None:
     app.conf.update(task_create_missing_queues=False, task_queues=["celery", "slow"])
     with pytest.raises(QueueNotFound, match="'slwo' isn't declared; known: 'slow'"):
@@ -169,6 +170,7 @@ def took(call: Callable[[], object]) -> float:
     return time.monotonic() - start
 
 
+@pytest.mark.setting("task_publish_retry", "task_publish_retry_policy")
 def test_publishing_is_repeated_by_the_policy_and_then_given_up(tmp_path: Path) -> None:
     with Umbel("a", broker=f"sqlite:///{tmp_path}/no/x.db", set_as_current=False) as app:
         app.conf.task_publish_retry_policy = {"max_retries": 2, "interval_start": 0.2}
@@ -198,6 +200,7 @@ def test_no_broker_named_is_a_file_here_and_the_log_says_so(
     assert (tmp_path / "umbel.db").exists()
 
 
+@pytest.mark.setting("result_backend")
 def test_results_are_kept_with_the_messages_unless_told_otherwise(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/a.db"
     with Umbel("a", broker=url, set_as_current=False) as app:

@@ -52,6 +52,7 @@ def test_update_state_in_the_caller_stores_only_if_asked(app: Umbel) -> None:
     assert seen == ["FAILURE"]
 
 
+@pytest.mark.setting("task_annotations")
 def test_task_annotations(app: Umbel) -> None:
     called: list[object] = []
 
@@ -112,8 +113,8 @@ def test_task_loggers(app: Umbel) -> None:
 
 
 def test_results_as_tuples(app: Umbel) -> None:
-    first: AsyncResult[Any] = AsyncResult("first", app)
-    last: AsyncResult[Any] = AsyncResult("last", app, parent=first)
+    first: AsyncResult[Any] = AsyncResult("first", app=app)
+    last: AsyncResult[Any] = AsyncResult("last", app=app, parent=first)
     assert last.as_tuple() == (("last", (("first", None), None)), None)
     again = result_from_tuple(json.loads(json.dumps(last.as_tuple())), app)
     assert (again.id, again.parent.id, again.parent.parent) == ("last", "first", None)  # type: ignore[union-attr]

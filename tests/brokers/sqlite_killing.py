@@ -16,6 +16,7 @@ from typing import Final
 
 from umbel.brokers.sqlite import SqliteBroker
 from umbel.clock import ManualClock
+from umbel.exchanges import Binding
 from umbel.message import Dead, How, Loss, Lost, Message, Posting, Result, Settlement
 from umbel.ports import BrokerOptions, Revocation
 from umbel.stores.sqlite import SqliteStore
@@ -28,7 +29,20 @@ QUEUES: Final = ("work", "other")
 EXPIRED: Final = START + 10
 
 
-def posting(task_id: str, queue: str = "work", due_at: float | None = None) -> Posting:
+NEWS: Final = (
+    Binding("work", "news", "topic", "sport.#"),
+    Binding("other", "news", "topic", "#.goal"),
+)
+
+
+def own(run: str) -> Binding:
+    """Of the queue that ends with this run."""
+    return Binding(f"own of {run}", f"to {run}", "fanout")
+
+
+def posting(
+    task_id: str, queue: str = "work", due_at: float | None = None, exchange: str = ""
+) -> Posting:
     message = Message(
         body=b"[[],{},{}]",
         content_encoding="utf-8",
@@ -36,7 +50,7 @@ def posting(task_id: str, queue: str = "work", due_at: float | None = None) -> P
         headers={"id": task_id, "task": "tasks.add"},
         properties={},
     )
-    return Posting(message, queue, due_at=due_at)
+    return Posting(message, queue, exchange, due_at=due_at)
 
 
 def result(task_id: str, expires_at: float | None = None) -> Result:
@@ -73,6 +87,13 @@ def make_template(path: Path) -> None:
     broker.enlist("dying", "dying#1", b"its options")
     broker.enlist("run", "run#1", b"options")
     broker.enlist("run", "run#2", b"options")
+    broker.declare([], NEWS)
+    for run in ("dying", "run"):
+        broker.declare([], [own(run)], run=run)
+        broker.publish([posting(f"own{n}", "", exchange=f"to {run}") for n in range(3)])
+        broker.publish([posting("own3", "", START + 9000, exchange=f"to {run}")])
+        broker.enlist(run, f"{run}#9", b"")
+        broker.turn(f"{run}#9", 1, queues=[f"own of {run}"], limit=2, begin=1)
     broker.publish([posting(f"d{n}") for n in range(3)])
     broker.turn("dying#1", 1, queues=QUEUES, limit=3, begin=1)
     broker.publish([posting(f"x{n}") for n in range(4)])
@@ -128,6 +149,16 @@ def abandon(pair: Pair) -> None:
 OPERATIONS: Final[dict[str, Callable[[Pair], object]]] = {
     "open": open_again,
     "declare": lambda pair: pair.broker.declare(["work", "new", "newer"]),
+    "declare bindings": lambda pair: pair.broker.declare(
+        ["new"], [NEWS[0], Binding("work", "news", "topic", "new"), Binding("new", "x", "headers")]
+    ),
+    "declare own queue": lambda pair: pair.broker.declare(
+        ["mine"], [Binding("mine", "x", "fanout")], run="run"
+    ),
+    "unbind": lambda pair: pair.broker.unbind([*NEWS, own("nobody")]),
+    "publish to an exchange": lambda pair: pair.broker.publish(
+        [posting("p", "sport.goal", exchange="news"), posting("q", "art.goal", exchange="news")]
+    ),
     "publish one": lambda pair: pair.broker.publish([posting("p")]),
     "publish three": lambda pair: pair.broker.publish(
         [posting("p"), posting("q", "other"), posting("s", due_at=NOW + 1)]

@@ -16,10 +16,11 @@ import pytest
 
 from umbel.brokers.sqlite import SqliteBroker
 from umbel.exceptions import BrokerUnavailable, NoWorkerYet, RunLost, StoreUnavailable
-from umbel.message import Result, Unreadable
+from umbel.exchanges import Binding
+from umbel.message import Posting, Result, Unreadable
 from umbel.ports import BrokerOptions, Ready
 from umbel.stores.sqlite import SqliteStore
-from umbel.testing.contract.rig import QUEUE, eventually, posting
+from umbel.testing.contract.rig import QUEUE, eventually, ids, message, posting
 
 
 @pytest.fixture
@@ -31,6 +32,39 @@ def _broker(path: Path) -> SqliteBroker:
     broker = SqliteBroker(path, BrokerOptions())
     broker.open()
     return broker
+
+
+def _age(path: Path) -> None:
+    """Make the file one of format 1, which knew no bindings."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("DROP TABLE binding; DROP TABLE own; PRAGMA user_version = 1")
+
+
+def test_a_file_of_the_first_format_is_brought_up_to_date(broker: SqliteBroker, path: Path) -> None:
+    broker.publish([posting("old")])
+    broker.close()
+    _age(path)
+    broker.open()
+    broker.declare([], [Binding(QUEUE, "news", "topic", "#")])
+    broker.publish([Posting(message("new"), "a.b", "news")])
+    turn = broker.turn("run#1", 1, queues=[QUEUE], limit=5)
+    assert ids(turn.deliveries) == ["old", "new"]
+    assert len(broker.bindings()) == 1
+
+
+def test_bindings_are_made_again_in_a_file_that_was_deleted(path: Path) -> None:
+    broker = _broker(path)
+    kept, dropped = Binding("new", "news", "fanout"), Binding(QUEUE, "news", "fanout")
+    broker.declare([QUEUE], [kept, dropped])
+    broker.unbind([dropped])
+    path.unlink()
+    with pytest.raises(BrokerUnavailable):
+        broker.queues()
+    with pytest.warns(NoWorkerYet):
+        broker.publish([Posting(message("a"), "", "news")])
+    assert broker.bindings() == (kept,)
+    assert broker.peek("new", 1) == (message("a"),)
+    broker.close()
 
 
 def _use(broker: SqliteBroker) -> None:

@@ -33,16 +33,20 @@ def _load() -> ModuleType:
 killing = _load()
 
 STATEMENTS = {
-    "open": 35,
+    "open": 37,
     "declare": 5,
+    "declare bindings": 9,
+    "declare own queue": 8,
+    "unbind": 5,
+    "publish to an exchange": 17,
     "publish one": 10,
     "publish three": 16,
     "enlist": 6,
     "turn that settles": 58,
     "turn that leases": 26,
-    "beat": 32,
+    "beat": 67,
     "abandon": 32,
-    "leave": 35,
+    "leave": 61,
     "revoke": 15,
     "unrevoke": 5,
     "broadcast": 3,

@@ -301,6 +301,19 @@ def test_status_names_those_alive(umbel: Run, app: Umbel) -> None:
     assert nodes == {"umbel@here": "OK", RUN + "2": "OK"}
 
 
+def test_status_of_some(umbel: Run, app: Umbel) -> None:
+    for number in (1, 2, 3):
+        app.broker.enlist(f"{RUN}{number}", None, b'{"hostname": "w%d@here"}' % number)
+    ended = umbel("-A", "proj", "status", "-t", "2", "-d", "w1@here,w3@here")
+    assert ended.out == "->  w1@here: OK\n->  w3@here: OK\n"
+    assert "2 nodes online." in ended.err
+    ended = umbel("-A", "proj", "status", "-d", "w4@here")
+    assert ended.code == 69
+    assert ended.sentence == (
+        "umbel: none of 'w4@here' is online at this broker; online: w1@here, w2@here, w3@here"
+    )
+
+
 # settings
 
 

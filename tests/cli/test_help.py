@@ -72,3 +72,38 @@ def test_help_loads_no_command_and_no_driver(tmp_path: Path) -> None:
 def test_version(tmp_path: Path) -> None:
     ended = shell("--version", cwd=tmp_path)
     assert (ended.code, ended.out) == (0, f"umbel {__version__}\n")
+
+
+@pytest.mark.parametrize("path", [[], ["worker"], ["dead", "list"]])
+def test_help_as_a_word(path: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*path, "--help"]) == 0
+    as_option = capsys.readouterr().out
+    assert main(["help", *path]) == 0
+    assert capsys.readouterr().out == as_option
+
+
+def test_help_for_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "wroker"]) == 64
+    assert "did you mean 'worker'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestions"),
+    [
+        (["wor"], ["worker"]),
+        (["worker", "--reload"], ["--reload", "--reload-dir"]),
+        (["dead", "re"], ["requeue"]),
+        (["nonsense", "--x"], []),
+    ],
+)
+def test_a_shell_completes_commands_and_options(
+    tmp_path: Path, words: list[str], suggestions: list[str]
+) -> None:
+    ended = shell(
+        cwd=tmp_path,
+        _UMBEL_COMPLETE="bash_complete",
+        COMP_WORDS=" ".join(["umbel", *words]),
+        COMP_CWORD=str(len(words)),
+    )
+    assert [line.partition(",")[2] for line in ended.out.split()] == suggestions
+    assert ended.err == ""

@@ -53,6 +53,7 @@ def test_what_is_too_old_goes(umbel: Run, app: Umbel) -> None:
     assert left(app, "old", "new") == {"new"}
 
 
+@pytest.mark.setting("result_keep")
 @pytest.mark.usefixtures("store_url")
 def test_result_keep_keeps_the_newest_successes(umbel: Run, app: Umbel, folder: Path) -> None:
     for age in range(5):

@@ -59,10 +59,13 @@ class Watched:
         (self.folder / name).write_text(CODE.replace("{version}", str(version)))
 
     def start(
-        self, *options: str, preexec: Callable[[], None] = hear_interrupts, ready: bool = True
+        self,
+        *options: str,
+        command: str = f"{sys.executable} -m umbel -A proj worker -l INFO -c 1 --reload",
+        preexec: Callable[[], None] = hear_interrupts,
+        ready: bool = True,
     ) -> None:
         name, value = self.mark.split("=")
-        command = f"{sys.executable} -m umbel -A proj worker -l INFO -c 1 --reload"
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
                 [*command.split(), *options],
@@ -182,7 +185,12 @@ def test_running_tasks_end_before_new_code_starts(watched: Watched, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("number", "code", "state"),
-    [(signal.SIGTERM, 0, "SUCCESS"), (signal.SIGINT, 1, "SUCCESS"), (signal.SIGQUIT, 0, "FAILURE")],
+    [
+        (signal.SIGTERM, 0, "SUCCESS"),
+        (signal.SIGINT, 1, "SUCCESS"),
+        (signal.SIGHUP, 0, "SUCCESS"),  # the terminal has gone
+        (signal.SIGQUIT, 0, "FAILURE"),
+    ],
 )
 def test_signals_end_both_as_they_end_a_worker(
     watched: Watched, tmp_path: Path, number: int, code: int, state: str
@@ -291,6 +299,41 @@ def test_a_missing_package_is_one_sentence(folder: Path) -> None:
     ended = shell("-A", "proj", "-q", "worker", "--reload", cwd=folder)
     assert ended.code == 78
     assert "pip install 'umbel[reload]'" in ended.sentence
+
+
+def test_changes_that_cannot_be_watched_end_it(folder: Path) -> None:
+    (folder / "watchfiles.py").write_text(
+        "def watch(*_, **__): raise OSError('OS file watch limit reached')"
+    )
+    ended = shell("-q", "-A", "proj", "worker", "--reload", "-c", "1", cwd=folder)
+    assert ended.code == 69
+    assert "changes can't be watched: OS file watch limit reached. Name fewer" in ended.err
+
+
+def test_a_log_in_json_has_the_watchers_words_in_json(watched: Watched) -> None:
+    watched.start("--log-json")
+    watched.write("(")
+    watched.says("starts it again")
+    watched.process.terminate()
+    assert watched.ended() == 0
+    lines = [json.loads(line) for line in watched.text.splitlines()]
+    assert {"umbel.cli", "umbel.worker"} == {line["logger"] for line in lines}
+    assert lines[0]["message"].startswith("--reload is for development")
+
+
+def test_a_program_that_is_a_worker_reloads_too(watched: Watched) -> None:
+    """`app.worker_main`: the program itself is run again, and knows that it is the worker."""
+    with (watched.folder / "proj.py").open("a") as file:
+        file.write('\nif __name__ == "__main__": raise SystemExit(app.worker_main(ARGUMENTS))\n')
+    text = (watched.folder / "proj.py").read_text()
+    arguments = ["worker", "--reload", "-c", "1", "-l", "INFO"]
+    (watched.folder / "proj.py").write_text(text.replace("ARGUMENTS", repr(arguments)))
+    watched.start(command=f"{sys.executable} proj.py")
+    assert watched.runs("version").get(timeout=30) == 1
+    (watched.folder / "proj.py").touch()
+    watched.ready(2)
+    watched.process.terminate()
+    assert watched.ended() == 0
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.servers import Memcached, PostgreSQL
 from umbel import Umbel
 from umbel.clock import ManualClock
 from umbel.exceptions import BackendGetMetaError, ImproperlyConfigured, StoreUnavailable
+from umbel.patientstore import PatientStore
 from umbel.ports import ResultStore
 from umbel.states import SUCCESS
 from umbel.stores.cache import MemcachedStore
@@ -41,11 +42,13 @@ def open_store(
             clock=clock or ManualClock(), set_as_current=False,
         )  # fmt: skip
         request.addfinalizer(app.close)
-        return app.store
+        opened = app.store
+        return opened.store if isinstance(opened, PatientStore) else opened
 
     return store
 
 
+@pytest.mark.setting("result_backend")
 @pytest.mark.parametrize(
     ("url", "kind", "location"),
     [
@@ -109,26 +112,31 @@ def tables(name: str = "results.db") -> set[str]:
 DB = "db+sqlite:///results.db"
 
 
+@pytest.mark.setting("database_table_names")
 def test_database_table_names(open_store: Open) -> None:
     open_store(DB, database_table_names={"task": "mine"})
     assert {"mine", "celery_tasksetmeta"} <= tables()
 
 
+@pytest.mark.setting("database_create_tables_at_setup")
 def test_database_create_tables_at_setup(open_store: Open) -> None:
     with pytest.raises(ImproperlyConfigured, match="database_create_tables_at_setup is off"):
         open_store(DB, database_create_tables_at_setup=False)
 
 
+@pytest.mark.setting("database_engine_options")
 def test_database_engine_options(open_store: Open) -> None:
     assert open_store(DB, database_engine_options={"pool_size": 3}).engine.pool.size() == 3
 
 
+@pytest.mark.setting("database_engine_callback")
 def test_database_engine_callback(open_store: Open) -> None:
     handed: list[object] = []
     store = open_store(DB, database_engine_callback=handed.append)
     assert handed == [store.engine]
 
 
+@pytest.mark.setting("database_short_lived_sessions")
 def test_database_short_lived_sessions(open_store: Open) -> None:
     counts = []
     for short in (False, True):
@@ -141,12 +149,14 @@ def test_database_short_lived_sessions(open_store: Open) -> None:
     assert counts == [0, 3]
 
 
+@pytest.mark.setting("database_table_schemas")
 def test_database_table_schemas(open_store: Open, postgresql: PostgreSQL) -> None:
     url = f"db+{postgresql.url}"
     with pytest.raises(ImproperlyConfigured, match=r"result_backend: .*nowhere"):
         open_store(url, database_table_schemas={"task": "nowhere"})
 
 
+@pytest.mark.setting("cache_backend_options")
 def test_cache_backend_options(open_store: Open, memcached: Memcached) -> None:
     url = f"cache+memcached://127.0.0.1:{memcached.port}/"
     plain, prefixed = open_store(url), open_store(url, cache_backend_options={"key_prefix": b"p:"})

@@ -380,8 +380,6 @@ def test_values_are_brought_into_one_form(name: str, given_value: object, stored
         ("task_queues", [3], "expected a list of queues"),
         ("task_queues", {3: None}, "expected a list of queues"),
         ("task_queues", {"a": None}, "expected a list of queues"),
-        ("task_routes", len, "functions as routes are honoured by the release"),
-        ("task_routes", "my.router", "functions as routes are honoured by the release"),
         ("task_routes", 3, "expected a dict of task name or glob"),
         ("task_publish_retry_policy", {"max_retry": 1}, "the key 'max_retry' isn't known"),
         ("task_publish_retry_policy", {"max_retries": -1}, "its 'max_retries' can't be -1"),

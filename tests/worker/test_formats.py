@@ -77,6 +77,7 @@ def test_an_argument_that_does_not_fit_is_no_case_for_another_try(place: Place) 
     assert worker.stop() == 0, worker.text
 
 
+@pytest.mark.setting("accept_content")
 def test_every_accepted_kind_of_message_runs_and_no_other(place: Place) -> None:
     place.send("formats.echo", "template")
     (template,) = place.broker.peek("celery", 1)
@@ -160,6 +161,7 @@ def test_a_result_that_its_serializer_can_not_carry_is_a_failure(place: Place) -
     assert worker.stop() == 0, worker.text
 
 
+@pytest.mark.setting("security_cert_store", "security_certificate", "security_key")
 def test_signed_messages_alone_are_run(place: Place, tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()

@@ -150,6 +150,7 @@ def _one(objects: list[dict[str, Any]], **wanted: object) -> dict[str, Any]:
     return found[0]
 
 
+@pytest.mark.setting("worker_log_json")
 @pytest.mark.parametrize("how", ["option", "environment"])
 def test_worker_log_json_makes_every_line_an_object(place: Place, how: str) -> None:
     """From the first warning to the last word, of all processes, whatever the tasks do."""
@@ -199,6 +200,20 @@ def test_worker_log_json_makes_every_line_an_object(place: Place, how: str) -> N
     raised = _one(objects, task_id=failed.id, level="ERROR")
     assert raised["message"] == f"Task fail[{failed.id}] raised unexpected: KeyError('bad')"
     assert "raise KeyError(tag)" in raised["exception"]
+
+
+def test_json_of_the_solo_pool_and_of_a_logfile(place: Place) -> None:
+    path = place.folder / "log.jsonl"
+    worker = place.worker(
+        *("--log-json", "-P", "solo", "-f", str(path)), app="tests.worker.json_app", ready=False
+    )
+    spoken = place.send("speak", "tag")
+    assert spoken.get(timeout=30) == "tag"
+    assert worker.stop() == 0, worker.text
+    assert any("task_send_sent_event" in each["message"] for each in _objects(worker.text))
+    printed = _objects(path.read_text())
+    wanted = {"message": "printed by tag", "task_id": spoken.id, "process": "MainProcess"}
+    assert [each for each in printed if wanted.items() <= each.items()]
 
 
 def test_a_worker_that_cannot_start_says_so_in_json(place: Place) -> None:

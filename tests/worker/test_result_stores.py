@@ -201,6 +201,7 @@ def test_of_a_retry_only_the_record_is_refused(place: Place, memcached: Memcache
 URLS = ["sqlite:///{}/results.db", "db+sqlite:///{}/results.db", "file://{}/results"]
 
 
+@pytest.mark.setting("result_extended")
 @pytest.mark.parametrize("url", URLS)
 def test_result_extended(place: Place, url: str) -> None:
     start(place, url.format(place.folder), "-c", "1", "-n", "one@here", "-Q", "other",
@@ -267,6 +268,7 @@ def test_a_task_that_is_not_tracked_has_no_state_before_its_end(place: Place) ->
     assert result.get(timeout=30) == "a"
 
 
+@pytest.mark.setting("result_failure_expires")
 def test_a_failure_may_live_for_another_time(place: Place) -> None:
     start(
         place, f"db+sqlite:///{place.folder}/results.db", "-c", "1",

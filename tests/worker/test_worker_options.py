@@ -134,6 +134,7 @@ def test_track_started(place: Place) -> None:
     assert worker.stop() == 0, worker.text
 
 
+@pytest.mark.setting("worker_deduplicate_successful_tasks")
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
 def test_deduplication_of_successful_redeliveries(place: Place, on: bool) -> None:
     """A redelivered message whose task had succeeded is not run again, where that is asked for."""

@@ -12,7 +12,7 @@ from typing import TextIO
 
 import click
 
-from umbel import __version__
+from umbel import Umbel, __version__
 from umbel.cli.exits import Exit, Mistake, WrongUse, code_of
 from umbel.cli.output import one_line, quoted, remark, remarks_in_json
 from umbel.cli.session import Session
@@ -30,6 +30,8 @@ COMMANDS = {
     "why": "Say where a task is and what it waits for.",
     "status": "Show which workers are online.",
     "settings": "Show the settings of an app, or explain some.",
+    "shell": "Start a Python shell with the app and its tasks.",
+    "report": "Show what a bug report needs: versions, settings.",
     "retry-plan": "Show when a task is tried again, and what that adds up to.",
     "demo": "Count the words of real files, with workers, retries and a poison file.",
 }
@@ -37,8 +39,7 @@ COMMANDS = {
 
 LATER = {
     **dict.fromkeys(
-        ("beat", "control", "events", "graph", "inspect", "list", "logtool", "migrate", "report",
-         "shell", "upgrade"),
+        ("beat", "control", "events", "graph", "inspect", "list", "logtool", "migrate", "upgrade"),
         "comes with a later release",
     ),
     "amqp": "comes with the release that speaks RabbitMQ's protocol",
@@ -58,7 +59,10 @@ Examples:
 Options may also stand in the environment: UMBEL_APP, UMBEL_BROKER, UMBEL_WORKER_CONCURRENCY, …
 """
 
-_BEFORE = ("-A", "--app", "-b", "--broker", "--result-backend", "--workdir", "-C", "--no-color")
+_BEFORE = (
+    "-A", "--app", "-b", "--broker", "--result-backend", "--workdir", "-C", "--no-color",
+    "--as-celery",
+)  # fmt: skip
 
 
 class Commands(click.Group):
@@ -77,6 +81,10 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] == "help":
+            args = [*args[1:], "--help"]
+        if ctx.resilient_parsing:  # what is completed in a shell may be anything
+            return super().resolve_command(ctx, args)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise _no_command(args[0])
         return super().resolve_command(ctx, args)
@@ -102,6 +110,7 @@ class Commands(click.Group):
 @click.option("--workdir", metavar="FOLDER", help="Change to this folder first.")
 @click.option("-C", "--no-color", is_flag=True, help="Print without colours.")
 @click.option("-q", "--quiet", is_flag=True, help="Leave out remarks and banners.")
+@click.option("--as-celery", is_flag=True, help="Make `import celery` mean Umbel.")
 @click.version_option(__version__, message="umbel %(version)s")
 @click.pass_context
 def umbel(
@@ -112,8 +121,14 @@ def umbel(
     workdir: str | None,
     no_color: bool,
     quiet: bool,
+    as_celery: bool,
 ) -> None:
     """A distributed task queue: Celery's API and wire format, none of its losses."""
+    if as_celery:
+        from umbel.compat import alias  # before any module of the app
+
+        alias.install()
+        alias.tell_children()
     started_in = os.getcwd()
     if workdir is not None:
         try:
@@ -127,17 +142,23 @@ def umbel(
     no_color = no_color or bool(os.environ.get("NO_COLOR"))
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    given = ctx.obj
     ctx.obj = session = Session(app, broker, result_backend, no_color, quiet, started_in)
+    if isinstance(given, Umbel):
+        session.use(given)
     ctx.call_on_close(session.close)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. A user's mistake is one sentence, never a traceback."""
+def main(arguments: Sequence[str] | None = None, app: Umbel | None = None) -> int:
+    """Run one command; the exit code. A user's mistake is one sentence, never a traceback.
+
+    `app` is the one that is meant where ``-A`` names none.
+    """
     warnings.showwarning = _show_warning
     make_writable()
     remarks_in_json(False)
     try:
-        code = _run(arguments)
+        code = _run(arguments, app)
     except OSError as error:
         lost = lost_output(error)
         if lost is None:
@@ -151,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _say(f"the output can't be written: {lost.strerror}", Exit.OUTPUT)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, app: Umbel | None) -> int:
     try:
-        code = umbel.main(arguments, prog_name="umbel", standalone_mode=False)
+        code = umbel.main(arguments, prog_name="umbel", standalone_mode=False, obj=app)
     except click.Abort:
         return _say("interrupted", Exit.INTERRUPTED)
     except click.UsageError as error:

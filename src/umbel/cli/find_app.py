@@ -62,10 +62,15 @@ def import_module(name: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         if os.environ.get("UMBEL_TRACEBACK"):
             raise
-        raise Mistake(
-            f"module {name!r} can't be imported: {type(error).__name__}: {_one_line(error)} "
-            f"({_place(error)}). UMBEL_TRACEBACK=1 shows the traceback"
-        ) from error
+        raise mistake_of(f"module {name!r}", error) from error
+
+
+def mistake_of(what: str, error: BaseException) -> Mistake:
+    """What `what` raised when it was imported, and where, as one sentence."""
+    return Mistake(
+        f"{what} can't be imported: {type(error).__name__}: {_one_line(error)} "
+        f"({_place(error)}). UMBEL_TRACEBACK=1 shows the traceback"
+    )
 
 
 def _has_module(name: str) -> bool:

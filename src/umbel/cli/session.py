@@ -30,6 +30,12 @@ class Session:
     """The working directory before ``--workdir``."""
     _app: Umbel | None = field(default=None, init=False)
 
+    def use(self, app: Umbel) -> None:
+        """Take this app, unless ``-A`` names another."""
+        if self.app_name is None:
+            self.app_name = app.main or "app"
+            self._app = self._with_options(app)
+
     def named_app(self) -> Umbel:
         """The app of ``-A``, for commands that can't do without."""
         if self.app_name is None:
@@ -75,7 +81,11 @@ class Session:
         # As for `python -m`: what lies in the working directory can be imported.
         if os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())
-        app = Umbel("umbel") if self.app_name is None else find_app(self.app_name)
+        return self._with_options(
+            Umbel("umbel") if self.app_name is None else find_app(self.app_name)
+        )
+
+    def _with_options(self, app: Umbel) -> Umbel:
         if self.broker is not None:
             app.conf.update(broker_url=self.broker, broker_read_url=None, broker_write_url=None)
         if self.result_backend is not None:

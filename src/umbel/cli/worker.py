@@ -224,6 +224,8 @@ def command(
             "before it could react"
         )
     app = session.named_app()
+    if session.no_color:
+        app.conf.worker_log_color = False
     if log_json:
         app.conf.worker_log_json = True
     if app.conf.worker_log_json:

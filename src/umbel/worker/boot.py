@@ -121,6 +121,7 @@ def _prepare(app: Umbel, options: WorkerOptions) -> Worker:
     conf = app.conf
     app.set_current()
     app.set_default()
+    app.connections.in_worker = True
     app.load_modules()
     for module in options.include:
         importlib.import_module(module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import multiprocessing
+import os
 import re
 import sys
 import threading
@@ -21,6 +22,8 @@ logger = logging.getLogger("umbel.worker")
 stdouts = logging.getLogger("umbel.redirected")
 
 LONGEST_LINE: Final = 4096
+_COLOURS: Final = {logging.DEBUG: 34, logging.WARNING: 33, logging.ERROR: 31, logging.CRITICAL: 35}
+"""Blue, yellow, red, magenta."""
 _LINE_END: Final = re.compile(r"[\r\n]")
 
 
@@ -30,24 +33,26 @@ def set_up_logging(conf: Settings, options: WorkerOptions) -> None:
     A receiver of ``setup_logging`` takes over all of it.
     """
     level = log_level(options.loglevel)
+    colours = _wants_colours(conf, options)
     given = {
         "loglevel": level,
         "logfile": options.logfile,
         "format": conf.worker_log_format,
-        "colorize": False,
+        "colorize": colours,
     }
     if signals.setup_logging.receivers:
         signals.setup_logging.send(None, **given)
         _say_json_is_not_ours(conf)
         return
     root = logging.getLogger()
-    hijacks = conf.non_defaults().get("worker_hijack_root_logger") is True
+    # Its default leaves the app's own set-up alone.
+    hijacks = conf.value_set_for("worker_hijack_root_logger") and conf.worker_hijack_root_logger
     if root.handlers and not hijacks:
         logger.setLevel(level)
         _say_json_is_not_ours(conf)
         return
     handler = _handler(options.logfile)
-    handler.setFormatter(_formatter(conf))
+    handler.setFormatter(_Coloured(_formatter(conf)) if colours else _formatter(conf))
     root.handlers[:] = [handler]
     root.setLevel(level)
     signals.after_setup_logger.send(None, logger=root, **given)
@@ -67,6 +72,28 @@ def _formatter(conf: Settings) -> logging.Formatter:
         conf.worker_task_log_format,
         conf.worker_task_log_datefmt,
     )
+
+
+def _wants_colours(conf: Settings, options: WorkerOptions) -> bool:
+    """`worker_log_color`; None is for a terminal. Never in a file or in JSON."""
+    if options.logfile or conf.worker_log_json:
+        return False
+    if conf.worker_log_color is None:
+        return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    return conf.worker_log_color
+
+
+class _Coloured(logging.Formatter):
+    """What another formatter gives, in the colour of its level; INFO has none."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = self._formatter.format(record)
+        colour = _COLOURS.get(record.levelno)
+        return text if colour is None else f"\x1b[{colour}m{text}\x1b[0m"
 
 
 def _say_json_is_not_ours(conf: Settings) -> None:

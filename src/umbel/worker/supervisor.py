@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -62,6 +63,8 @@ class Child:
         self.slot = slot
         self.watch = watch
         self.pid = 0
+        self.slow_at = inf
+        """Monotonic time from which its start is called slow; infinity once that is said."""
         self.told_at = 0.0
         """Monotonic time of the last signal to look at its slot; 0 is never."""
         self.killed = False
@@ -120,6 +123,7 @@ class Supervisor:
             self._on_beat,
             self._on_silence,
         )
+        self._longest_start = conf.worker_proc_alive_timeout
         self._longest_outage = longest_outage(conf)
         self._broker_is_gone = False
         self._control = Control(self._broker, self._on_revocations)
@@ -139,6 +143,8 @@ class Supervisor:
         self._quick_deaths = 0
         self._respawn_at = 0.0
         self._ready_sent = False
+        self._has_beaten = False
+        """A heartbeat was answered of which no receiver of ``heartbeat_sent`` knows yet."""
 
     def take_signals(self) -> None:
         """Handle the signals of a shutdown; call it in the main thread."""
@@ -165,7 +171,6 @@ class Supervisor:
         self._heart.start()
         self._control.start()
         if self._server is not None:
-            signals.worker_before_create_process.send(self._sender)
             for _ in range(setup.processes):
                 self._spawn()
 
@@ -293,6 +298,7 @@ class Supervisor:
         self._terminate_what_is_revoked()
         for child in list(self._children.values()):
             child.watch.look()
+            self._say_if_slow(child)
         if self._undertaker.broken:
             # As a dead run, all that this one holds is reclaimed by the next.
             self._run_lost = "what a dead process held could not be settled"
@@ -315,6 +321,7 @@ class Supervisor:
             self._wake()
             return
         self._peers = reply.peers
+        self._has_beaten = True
         if reply.reclaimed:
             self._undertaker.set_aside_at = time.monotonic()
 
@@ -325,8 +332,11 @@ class Supervisor:
             self._wake()
 
     def _keep_house(self) -> None:
-        """On this host a dead worker shows at once: nobody holds its scoreboard's lock. And
-        results whose time is over go."""
+        """On this host a dead worker shows at once: nobody holds its scoreboard's lock. Results
+        whose time is over go. And here, not in the heart's thread, is told that it beats."""
+        if self._has_beaten:
+            self._has_beaten = False
+            signals.heartbeat_sent.send(self._heart)
         if (now := time.monotonic()) >= self._look_for_peers_at:
             self._look_for_peers_at = now + LOOK_FOR_PEERS
             self._undertaker.inherit(self._peers)
@@ -342,6 +352,19 @@ class Supervisor:
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"\0")
+
+    def _say_if_slow(self, child: Child) -> None:
+        """A start that takes long isn't ended: models may be loading, or the broker be away."""
+        if time.monotonic() < child.slow_at:
+            return
+        child.slow_at = inf
+        if not child.slot.words[Word.READY]:
+            logger.warning(
+                "Pool process %d hasn't started within %g s (worker_proc_alive_timeout). It runs "
+                "no task until its worker_process_init handlers are done and it has the broker.",
+                child.pid,
+                self._longest_start,
+            )
 
     def _say_ready(self) -> None:
         if not self._ready_sent and any(
@@ -370,11 +393,13 @@ class Supervisor:
             grace=LOOP_GRACE if self._setup.pool == "asyncio" else 0.0,
         )
         child = Child(order, slot, watch)
+        child.slow_at = time.monotonic() + self._longest_start
         self._children[order.number] = child
         return child
 
     def _spawn(self, *, burials_only: bool = False) -> None:
         assert self._server is not None
+        signals.worker_before_create_process.send(self._sender)
         order = self._next_order(burials_only=burials_only)
         self._adopt(order)
         self._server.spawn(order)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, nsmallest
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from queue import Empty, SimpleQueue
 
 from umbel.brokers.memory.state import (
@@ -15,13 +16,13 @@ from umbel.brokers.memory.state import (
     MemoryState,
     Owner,
     Place,
-    Queue,
     Run,
     shared,
     task_id,
 )
 from umbel.clock import SYSTEM, Clock
 from umbel.exceptions import RunLost, Unroutable
+from umbel.exchanges import Binding
 from umbel.message import Delivery, Loss, Lost, Message, Posting, Settlement, Unreadable
 from umbel.ports import (
     NOBODY,
@@ -103,10 +104,15 @@ class MemoryBroker:
 
     # Broker: messages
 
-    def declare(self, queues: Sequence[str]) -> None:
+    def declare(
+        self, queues: Sequence[str], bindings: Sequence[Binding] = (), *, run: str | None = None
+    ) -> None:
         with self._state.lock:
-            for name in queues:
-                self._state.queues.setdefault(name, Queue(name))
+            self._state.declare(queues, bindings, run)
+
+    def unbind(self, bindings: Sequence[Binding]) -> int:
+        with self._state.lock:
+            return self._state.unbind(bindings)
 
     def publish(self, postings: Sequence[Posting]) -> None:
         state = self._state
@@ -114,7 +120,7 @@ class MemoryBroker:
         with state.lock:
             for posting in postings:
                 if posting.exchange or posting.routing_key not in state.queues:
-                    raise Unroutable(state.unroutable(posting))
+                    _raise_unroutable(state.unroutable(posting))
             for posting in postings:
                 state.store(posting, now)
 
@@ -243,7 +249,7 @@ class MemoryBroker:
             known = state.runs.get(run)
             if known is None:
                 return Beat(alive=False, revocations=state.version)
-            reclaimed = state.reclaim(known, now)
+            reclaimed = state.reclaim(known, self._options, now)
             state.prune(self._options, now)
             others = [other for other in state.runs.values() if other is not known]
             peers = tuple(map(_record, others))
@@ -270,7 +276,12 @@ class MemoryBroker:
         with self._state.lock:
             known = self._state.runs.get(run)
             if known is not None:
-                self._state.end_run(known, f"worker run {run} ended without settling this")
+                self._state.end_run(
+                    known,
+                    f"worker run {run} ended without settling this",
+                    self._options,
+                    self._clock.wall(),
+                )
 
     def held(self, owner: str) -> frozenset[int]:
         with self._state.lock:
@@ -318,23 +329,27 @@ class MemoryBroker:
         state = self._state
         now = self._clock.wall()
         with state.lock:
-            leased = dict.fromkeys(state.queues, 0)
-            for owner in state.owners.values():
-                for item in owner.leases.values():
-                    leased[item.queue.name] += 1
+            leased: Counter[str] = Counter(
+                item.queue.name for owner in state.owners.values() for item in owner.leases.values()
+            )
             for queue in state.queues.values():
                 state.ripen(queue, now)
             return tuple(
                 QueueStats(
-                    name,
+                    queue.name,
                     ready=len(queue.ready),
                     delayed=len(queue.due),
-                    leased=leased[name],
+                    leased=leased[queue.name],
                     lost=len(queue.lost),
                     dead=len(queue.dead),
                 )
-                for name, queue in sorted(state.queues.items())
+                for queue in sorted(state.all_queues, key=attrgetter("name"))
             )
+
+    def bindings(self) -> tuple[Binding, ...]:
+        with self._state.lock:
+            known = [each for of_one in self._state.bindings.values() for each in of_one]
+        return tuple(sorted(known, key=lambda each: (each.exchange, each.queue)))
 
     def runs(self) -> tuple[RunRecord, ...]:
         with self._state.lock:
@@ -357,7 +372,8 @@ class MemoryBroker:
             return tuple(self._locations(task_id))
 
     def _locations(self, sought: str) -> Iterator[Location]:
-        for name, queue in self._state.queues.items():
+        for queue in self._state.all_queues:
+            name = queue.name
             for place in queue.ready:
                 if task_id(place[2].message) == sought:
                     yield Ready(name, sum(other < place for other in queue.ready))
@@ -386,7 +402,7 @@ class MemoryBroker:
         with self._state.lock:
             graves = [
                 grave
-                for known in self._state.queues.values()
+                for known in self._state.all_queues
                 if queue is None or queue == known.name
                 for grave in known.dead
             ]
@@ -414,18 +430,23 @@ class MemoryBroker:
         with self._state.lock:
             return sum(
                 known.delete_dead(ids)
-                for known in self._state.queues.values()
+                for known in self._state.all_queues
                 if queue is None or queue == known.name
             )
 
     def dead_prune(self) -> int:
         now = self._clock.wall()
         with self._state.lock:
-            queues = self._state.queues.values()
+            queues = self._state.all_queues
             before = sum(len(queue.dead) for queue in queues)
             for queue in queues:
                 queue.retain(self._options, now)
             return before - sum(len(queue.dead) for queue in queues)
+
+
+def _raise_unroutable(reason: str | None) -> None:
+    if reason is not None:
+        raise Unroutable(reason)
 
 
 def _repeated(owner: Owner, number: int) -> Turn:

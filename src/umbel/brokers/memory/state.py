@@ -3,6 +3,7 @@
 ::
 
     MemoryState ─► queues: name ─► Queue   three heaps (ready, due, lost) and the dead letters
+                ─► bindings: exchange ─► those of it
                 ─► runs: id ─► Run ─► Owner ─► leases: number ─► Item
                 ─► results, revocation log, subscribers
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from queue import SimpleQueue
@@ -22,6 +23,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from umbel.exceptions import ImproperlyConfigured, RunLost
+from umbel.exchanges import Binding, clash, has_own_name, taken, takers, unbound, undeclared
 from umbel.message import Dead, How, Loss, Lost, Message, Posting, Result, Settlement, Unreadable
 from umbel.ports import OUTAGE, BrokerOptions, DeadLetter, Revocation, Turn
 from umbel.states import SUCCESS
@@ -69,6 +72,8 @@ class Queue:
     lost: list[Place] = field(default_factory=list)
     dead: deque[Grave] = field(default_factory=deque)
     dead_bytes: int = 0
+    run: str | None = None
+    """Whose own it is, and ends with."""
 
     def drop(self, grave: Grave) -> None:
         """Forget the oldest dead letter, which is `grave`."""
@@ -128,6 +133,10 @@ class MemoryState:
         self.waiters = 0
         self.seq = 0
         self.queues: dict[str, Queue] = {}
+        self.ended: dict[str, Queue] = {}
+        """Queues of runs that are over, as long as they have dead letters or something leased."""
+        self.bindings: dict[str, dict[Binding, None]] = {}
+        """By exchange, in the order of declaration."""
         self.runs: dict[str, Run] = {}
         self.owners: dict[str, Owner] = {}
         self.gone: set[str] = set()
@@ -137,23 +146,100 @@ class MemoryState:
         self.listeners: dict[str, list[Listener]] = {}
         self.results: dict[str, Result] = {}
 
+    # Queues and bindings
+
+    def declare(self, names: Iterable[str], bindings: Sequence[Binding], run: str | None) -> None:
+        """See `Broker.declare`."""
+        names = dict.fromkeys([*names, *(each.queue for each in bindings)])
+        if run is not None:
+            if run not in self.runs:
+                raise RunLost(f"run {run!r} is not known to this broker (any more)")
+            for name in names:
+                if name in self.queues and self.queues[name].run != run:
+                    raise ImproperlyConfigured(taken(name, run))
+        types = {name: next(iter(known)).type for name, known in self.bindings.items()}
+        if (reason := clash(bindings, types)) is not None:
+            raise ImproperlyConfigured(reason)
+        for name in names:
+            if name in self.ended and run is not None:
+                self.queues[name] = self.ended.pop(name)
+                self.queues[name].run = run
+            elif name not in self.ended:
+                self.queues.setdefault(name, Queue(name, run=run))
+        for binding in bindings:
+            self.bindings.setdefault(binding.exchange, {})[binding] = None
+
+    def unbind(self, bindings: Iterable[Binding]) -> int:
+        """Forget bindings; how many there were."""
+        forgotten = 0
+        for binding in bindings:
+            known = self.bindings.get(binding.exchange, {})
+            if binding in known:
+                del known[binding]
+                forgotten += 1
+                if not known:
+                    del self.bindings[binding.exchange]
+        return forgotten
+
+    def takers(self, posting: Posting) -> tuple[str, ...]:
+        """The queues that a posting to an exchange is stored in."""
+        exchange, key = posting.exchange, posting.routing_key
+        bindings = tuple(self.bindings.get(exchange, ()))
+        found = takers(bindings, key, posting.message.headers)
+        if key == exchange and key in self.queues and has_own_name(bindings):
+            return found if key in found else (*found, key)
+        return found
+
+    def end_queues(self, run: str, now: float, options: BrokerOptions) -> None:
+        """End the queues that are a run's own; it holds nothing any more."""
+        own = {name for name, queue in self.queues.items() if queue.run == run}
+        if not own:
+            return
+        everything = [binding for known in self.bindings.values() for binding in known]
+        self.unbind(binding for binding in everything if binding.queue in own)
+        for name in own:
+            self.ended[name] = self.queues.pop(name)
+        self.sweep(now, options)
+
+    def sweep(self, now: float, options: BrokerOptions) -> None:
+        """Drop what waits in queues that have ended, bury what had begun in them, and forget
+        those that hold nothing any more."""
+        if not self.ended:
+            return
+        leased = {i.queue.name for owner in self.owners.values() for i in owner.leases.values()}
+        for name, queue in list(self.ended.items()):
+            for _, _, item in sorted(queue.lost, key=lambda place: place[:2]):
+                if item.lost is not None:
+                    self._bury(item, Dead(item.lost.detail, "WorkerLostError"), now)
+            queue.ready, queue.due, queue.lost = [], [], []
+            queue.retain(options, now)
+            if not queue.dead and name not in leased:
+                del self.ended[name]
+
+    @property
+    def all_queues(self) -> tuple[Queue, ...]:
+        """Also those that have ended."""
+        return (*self.queues.values(), *self.ended.values())
+
     # Messages
 
     def unroutable(self, posting: Posting) -> str | None:
         """Why no queue would take the posting; None where one does."""
-        if not posting.exchange and posting.routing_key in self.queues:
+        exchange, key = posting.exchange, posting.routing_key
+        if exchange:
+            if self.takers(posting):
+                return None
+            return unbound(exchange, key, tuple(self.bindings.get(exchange, ())))
+        if key in self.queues:
             return None
-        known = ", ".join(repr(name) for name in sorted(self.queues)) or "none"
-        target = f"queue {posting.routing_key!r}"
-        if posting.exchange:
-            target = f"exchange {posting.exchange!r} (routing key {posting.routing_key!r})"
-        return (
-            f"{target} isn't declared in this broker; declared queues: {known}. "
-            "Declare it, or send to one of these."
-        )
+        return undeclared(key, self.queues)
 
     def store(self, posting: Posting, now: float) -> None:
-        """Keep a posting that is routable."""
+        """Keep a posting that is routable, in each of the queues that it is for."""
+        if posting.exchange:
+            for name in self.takers(posting):
+                self.store(replace(posting, exchange="", routing_key=name), now)
+            return
         self.seq += 1
         queue = self.queues[posting.routing_key]
         rank = -posting.priority
@@ -298,22 +384,24 @@ class MemoryState:
                 self.put_back(item)
         return len(owner.leases)
 
-    def end_run(self, run: Run, detail: str) -> int:
+    def end_run(self, run: Run, detail: str, options: BrokerOptions, now: float) -> int:
         """End a run that can't say any more what was running: what was begun counts as that."""
         lost = Lost(Loss.WORKER, detail)
         del self.runs[run.id]
         self.gone.add(run.id)
-        return sum(
+        ended = sum(
             self.end_owner(owner, {n: lost for n in owner.leases if n <= owner.begun})
             for owner in list(run.owners.values())
         )
+        self.end_queues(run.id, now, options)
+        return ended
 
     def heartbeat(self) -> float:
         """The shortest of the living runs'; there is one."""
         shortest = min(run.lease_time for run in self.runs.values())
         return BrokerOptions(lease_time=shortest).heartbeat
 
-    def reclaim(self, run: Run, now: float) -> int:
+    def reclaim(self, run: Run, options: BrokerOptions, now: float) -> int:
         """Renew `run` and end the dead ones; how many deliveries those held."""
         last = self.last_beat_at
         if last is None or now < last or now - last > OUTAGE * self.heartbeat():
@@ -325,12 +413,15 @@ class MemoryState:
             self.end_run(
                 other,
                 f"worker run {other.id} gave no sign of life for {now - other.seen_at:.0f} s",
+                options,
+                now,
             )
             for other in dead
         )
 
     def prune(self, options: BrokerOptions, now: float) -> None:
         """Drop dead letters and revocations whose time is over."""
+        self.sweep(now, options)
         for queue in self.queues.values():
             queue.retain(options, now)
         if self.log and self.log[0][1] < now - REVOCATION_KEPT:

@@ -13,13 +13,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from umbel.brokers.sqlite import dead, inspecting, revoking, runs, turning
+from umbel.brokers.sqlite import dead, inspecting, revoking, routing, runs, turning
 from umbel.brokers.sqlite.broadcasting import SqliteSubscription, tell
 from umbel.brokers.sqlite.connection import Database, Synchronous
 from umbel.brokers.sqlite.doorbell import ANY, Doorbells, result_tag
 from umbel.brokers.sqlite.work import Rings, Work, pack_all
 from umbel.clock import SYSTEM, Clock
 from umbel.exceptions import BrokerUnavailable, NoWorkerYet, RunLost
+from umbel.exchanges import Binding
 from umbel.message import Lost, Message, Posting, Settlement, Unreadable
 from umbel.ports import (
     NOBODY,
@@ -35,7 +36,6 @@ from umbel.ports import (
     Turn,
 )
 
-_DECLARE: Final = "INSERT OR IGNORE INTO queue (name) VALUES (?)"
 _HAD_A_RUN: Final = "SELECT 1 FROM sqlite_sequence WHERE name = 'run'"
 _HELD: Final = (
     "SELECT l.lease FROM lease l JOIN owner o ON o.n = l.owner WHERE o.name = ? AND o.gone = 0"
@@ -103,10 +103,20 @@ class SqliteBroker:
 
     # Broker: messages
 
-    def declare(self, queues: Sequence[str]) -> None:
+    def declare(
+        self, queues: Sequence[str], bindings: Sequence[Binding] = (), *, run: str | None = None
+    ) -> None:
         with self._database.write() as tx:
-            tx.executemany(_DECLARE, [(name,) for name in queues])
-        self._database.declared.update(queues)
+            routing.declare(tx, queues, bindings, run)
+        if run is None:
+            self._database.declared.update(queues, (each.queue for each in bindings))
+            self._database.bound.update(map(routing.row, bindings))
+
+    def unbind(self, bindings: Sequence[Binding]) -> int:
+        with self._database.write() as tx:
+            unbound = routing.unbind(tx, bindings)
+        self._database.bound.difference_update(map(routing.row, bindings))
+        return unbound
 
     def publish(self, postings: Sequence[Posting]) -> None:
         if not postings:
@@ -220,7 +230,7 @@ class SqliteBroker:
 
     def beat(self, run: str) -> Beat:
         with self._work() as work:
-            beat = runs.beat(work, run, revoking.version(work.tx))
+            beat = runs.beat(work, run, revoking.version(work.tx), self._options)
             dead.retain_all(work, self._options)
             revoking.prune(work)
         return beat
@@ -237,7 +247,7 @@ class SqliteBroker:
 
     def leave(self, run: str) -> None:
         with self._work() as work:
-            runs.leave(work, run)
+            runs.leave(work, run, self._options)
 
     def held(self, owner: str) -> frozenset[int]:
         with self._database.read() as tx:
@@ -274,6 +284,10 @@ class SqliteBroker:
         self._promote()
         with self._database.read() as tx:
             return inspecting.queues(tx)
+
+    def bindings(self) -> tuple[Binding, ...]:
+        with self._database.read() as tx:
+            return routing.bindings(tx)
 
     def runs(self) -> tuple[RunRecord, ...]:
         with self._database.read() as tx:

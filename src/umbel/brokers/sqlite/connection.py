@@ -22,7 +22,7 @@ from umbel.exceptions import OperationalError
 
 Synchronous = Literal["normal", "full"]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _PAUSE: Final = (0.0002, 0.002)
 _FORK_PATIENCE: Final = 0.05
 _WAL_BYTES: Final = 8 * 2**20
@@ -60,6 +60,8 @@ class Database:
         """Queue ids by name, as far as this process has met them."""
         self.declared: set[str] = set()
         """Queues that this process declared; made again in a file that was deleted."""
+        self.bound: set[tuple[str, str, str, str, str]] = set()
+        """Rows of the bindings that it declared, likewise."""
         self.patience = 10.0
         """Seconds of waiting for another process's write before giving up."""
         self._unavailable = unavailable
@@ -198,7 +200,7 @@ class Database:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Settings of the connection; tables, where the file is new."""
+        """Settings of the connection; tables, where the file is new or of an older format."""
         connection.set_trace_callback(self._trace)
         version = self._check_version(connection)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -213,6 +215,11 @@ class Database:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(
                 "INSERT OR IGNORE INTO queue (name) VALUES (?)", [(q,) for q in self.declared]
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO binding (exchange, type, queue, routing_key, arguments)"
+                " VALUES (?, ?, ?, ?, ?)",
+                self.bound,
             )
             connection.execute("COMMIT")
 

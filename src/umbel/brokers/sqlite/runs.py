@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from umbel.brokers.sqlite import routing
 from umbel.brokers.sqlite.settling import end_leases, settle
 from umbel.brokers.sqlite.work import Work
 from umbel.exceptions import RunLost
@@ -63,7 +64,7 @@ def enlist(work: Work, run: str, owner: str | None, info: bytes, options: Broker
         tx.execute(_ADD_OWNER, (owner, key))
 
 
-def beat(work: Work, run: str, version: int) -> Beat:
+def beat(work: Work, run: str, version: int, options: BrokerOptions) -> Beat:
     """See `Broker.beat`. Each run counts with the lease time that it was enlisted with."""
     tx = work.tx
     row = tx.execute(_RUN, (run,)).fetchone()
@@ -75,6 +76,8 @@ def beat(work: Work, run: str, version: int) -> Beat:
     for key, name, info, seen_at in tx.execute(_SILENT, (work.now,)).fetchall():
         detail = f"worker run {name} gave no sign of life for {work.now - seen_at:.0f} s"
         reclaimed += _end_run(work, key, Lost(Loss.WORKER, detail, info))
+        routing.end(work, name, options)
+    routing.sweep(work, options)
     tx.execute(_FORGET, (work.now - REMEMBERED,))
     peers = tuple(record for record in alive(tx) if record.run != run)
     first = tx.execute(_FIRST_DEATH, (row[0],)).fetchone()[0]
@@ -101,12 +104,13 @@ def abandon(
     work.tx.execute(_FORGET_OWNERS, (key - OWNERS_REMEMBERED,))
 
 
-def leave(work: Work, run: str) -> None:
+def leave(work: Work, run: str, options: BrokerOptions) -> None:
     """See `Broker.leave`."""
     row = work.tx.execute(_LIVING_RUN, (run,)).fetchone()
     if row is not None:
         detail = f"worker run {run} ended without settling this"
         _end_run(work, row[0], Lost(Loss.WORKER, detail, row[1]))
+        routing.end(work, run, options)
 
 
 def alive(tx: sqlite3.Connection) -> tuple[RunRecord, ...]:

@@ -1,6 +1,9 @@
 -- The tables of one broker file. All instants are unix seconds.
 --
 --   queue       a declared queue, with the count and bytes of its dead letters
+--   binding     the ways from exchanges into queues; arguments is JSON: [[name, value], …]
+--   own         queues that end with a run (`run` NULL: it is over, and the queue stays only as
+--               long as it has dead letters, or something in it is leased); ids may be used again
 --   message     every message that isn't dead, wherever it is; `n` is its place in the order of
 --               arrival (a requeue or a due time that has come gives it a new, higher one)
 --   ready       waiting messages in the order of delivery: (queue, place), place as in place.py
@@ -25,6 +28,21 @@ CREATE TABLE IF NOT EXISTS queue (
     name TEXT NOT NULL UNIQUE,
     dead_count INTEGER NOT NULL DEFAULT 0,
     dead_bytes INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE IF NOT EXISTS binding (
+    n INTEGER PRIMARY KEY,
+    exchange TEXT NOT NULL,
+    type TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    routing_key TEXT NOT NULL,
+    arguments TEXT NOT NULL,
+    UNIQUE (exchange, queue, routing_key, arguments)
+);
+
+CREATE TABLE IF NOT EXISTS own (
+    queue INTEGER PRIMARY KEY,
+    run TEXT
 );
 
 CREATE TABLE IF NOT EXISTS message (

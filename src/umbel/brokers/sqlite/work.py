@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +11,17 @@ from typing import Final
 from umbel.brokers.sqlite.place import place
 from umbel.codec import pack
 from umbel.exceptions import Unroutable
+from umbel.exchanges import Binding, has_own_name, takers, unbound, undeclared
 from umbel.message import Posting
 
-_QUEUE_ID: Final = "SELECT id FROM queue WHERE name = ?"
+_QUEUE_ID: Final = (
+    "SELECT q.id, o.queue IS NULL, o.run FROM queue q LEFT JOIN own o ON o.queue = q.id"
+    " WHERE q.name = ?"
+)
+_BINDINGS: Final = (
+    "SELECT queue, exchange, type, routing_key, arguments FROM binding WHERE exchange = ?"
+    " ORDER BY n"
+)
 _QUEUE_NAMES: Final = "SELECT name FROM queue ORDER BY name"
 _LAST_NUMBER: Final = "SELECT max(n) FROM message"
 _EARLIEST: Final = "SELECT min(due_at) FROM delayed"
@@ -58,16 +67,13 @@ class Work:
 
     def unroutable(self, posting: Posting) -> str | None:
         """Why no queue would take the posting; None where one does."""
-        if not posting.exchange and self.queue_id(posting.routing_key) is not None:
+        exchange, key = posting.exchange, posting.routing_key
+        if exchange:
+            taken = self._takers(posting)
+            return None if taken else unbound(exchange, key, self._bindings(exchange))
+        if self.queue_id(key) is not None:
             return None
-        target = f"queue {posting.routing_key!r}"
-        if posting.exchange:
-            target = f"exchange {posting.exchange!r} (routing key {posting.routing_key!r})"
-        known = ", ".join(repr(row[0]) for row in self.tx.execute(_QUEUE_NAMES)) or "none"
-        return (
-            f"{target} isn't declared in this broker; declared queues: {known}. "
-            "Declare it, or send to one of these."
-        )
+        return undeclared(key, [row[0] for row in self.tx.execute(_QUEUE_NAMES)])
 
     def store(self, packed: Iterable[Packed]) -> None:
         """Keep postings; `Unroutable` where one has no queue, and then undo the transaction."""
@@ -75,21 +81,36 @@ class Work:
         ready: list[tuple[int, int, int]] = []
         delayed: list[tuple[float, int, int]] = []
         for posting, blob in packed:
-            queue = None if posting.exchange else self.queue_id(posting.routing_key)
-            if queue is None:
+            own = None if posting.exchange else self.queue_id(posting.routing_key)
+            queues = self._takers(posting) if own is None else (own,)
+            if not queues:
                 raise Unroutable(self.unroutable(posting))
-            n, due_at = self.number(), posting.due_at
-            if due_at is None or due_at <= self.now:
-                due_at = None
-                ready.append((queue, place(n, posting.priority), n))
-            else:
-                delayed.append((due_at, n, queue))
-            messages.append((n, posting.message.id, queue, posting.priority, due_at, blob))
+            for queue in queues:
+                n, due_at = self.number(), posting.due_at
+                if due_at is None or due_at <= self.now:
+                    due_at = None
+                    ready.append((queue, place(n, posting.priority), n))
+                else:
+                    delayed.append((due_at, n, queue))
+                messages.append((n, posting.message.id, queue, posting.priority, due_at, blob))
         self.tx.executemany(_ADD, messages)
         if ready:
             self.make_ready(ready)
         if delayed:
             self.delay(delayed)
+
+    def _takers(self, posting: Posting) -> tuple[int, ...]:
+        """The ids of the queues that a posting to an exchange is stored in."""
+        exchange, key = posting.exchange, posting.routing_key
+        bindings = self._bindings(exchange)
+        names = takers(bindings, key, posting.message.headers)
+        if key == exchange and has_own_name(bindings):
+            names = tuple(dict.fromkeys((*names, key)))
+        ids = [self.queue_id(name) for name in names]
+        return tuple(queue for queue in ids if queue is not None)
+
+    def _bindings(self, exchange: str) -> list[Binding]:
+        return [binding_of(row) for row in self.tx.execute(_BINDINGS, (exchange,))]
 
     def make_ready(self, rows: Sequence[tuple[int, int, int]]) -> None:
         """Let messages wait: (queue id, place, number)."""
@@ -109,12 +130,28 @@ def pack_all(postings: Iterable[Posting]) -> list[Packed]:
     return [(posting, pack(posting.message)) for posting in postings]
 
 
+def binding_of(row: tuple[str, str, str, str, str]) -> Binding:
+    """From (queue, exchange, type, routing key, arguments as JSON)."""
+    queue, exchange, kind, routing_key, text = row
+    arguments = tuple((name, value) for name, value in json.loads(text))
+    return Binding(queue, exchange, kind, routing_key, arguments)
+
+
 def queue_id(tx: sqlite3.Connection, known: dict[str, int], name: str) -> int | None:
-    """The id of a declared queue; `known` remembers it, since ids never change in a file."""
+    """The id of a declared queue; `known` remembers it, since ids don't change in a file.
+
+    But for the queues that end with a run: another may get the id of one that is gone.
+    """
     found = known.get(name)
-    if found is None:
-        row = tx.execute(_QUEUE_ID, (name,)).fetchone()
-        if row is None:
-            return None
-        found = known[name] = row[0]
-    return found
+    if found is not None:
+        return found
+    row = tx.execute(_QUEUE_ID, (name,)).fetchone()
+    if row is None:
+        return None
+    queue: int = row[0]
+    is_kept, run = row[1:]
+    if is_kept:
+        known[name] = queue
+    elif run is None:
+        return None
+    return queue

@@ -31,6 +31,7 @@ pytest.register_assert_rewrite(
             "life",
             "publishing",
             "rig",
+            "routing",
             "storing",
             "turns",
             "waiting",
@@ -55,6 +56,10 @@ from umbel.testing.contract.life import (  # noqa: E402
 from umbel.testing.contract.publishing import (  # noqa: E402
     BroadcastContract,
     PublishingContract,
+)
+from umbel.testing.contract.routing import (  # noqa: E402
+    ExchangeContract,
+    OwnQueueContract,
 )
 from umbel.testing.contract.storing import (  # noqa: E402
     ResultStoreContract,
@@ -81,6 +86,8 @@ __all__ = [
 class BrokerContract(
     PublishingContract,
     BroadcastContract,
+    ExchangeContract,
+    OwnQueueContract,
     SettlingContract,
     FollowUpContract,
     RepetitionContract,

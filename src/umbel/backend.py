@@ -1,0 +1,114 @@
+"""``app.backend``: the stored results under the names that Celery's backends have for them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from umbel import states
+from umbel.exceptions import ImproperlyConfigured, NotProvided
+from umbel.message import Result
+from umbel.result import AsyncResult
+from umbel.settings import censored
+from umbel.stored import encode_meta
+
+if TYPE_CHECKING:
+    from umbel.app import Umbel
+
+
+class Backend:
+    """Reading and writing results by task id. `Umbel.store` is what keeps them."""
+
+    def __init__(self, app: Umbel) -> None:
+        self.app = app
+
+    def get_state(self, task_id: str) -> str:
+        return self._result(task_id).state
+
+    get_status = get_state
+
+    def get_result(self, task_id: str) -> Any:
+        return self._result(task_id).result
+
+    def get_traceback(self, task_id: str) -> str | None:
+        return self._result(task_id).traceback
+
+    def get_children(self, task_id: str) -> list[AsyncResult[Any]] | None:
+        return self._result(task_id).children
+
+    def get_task_meta(self, task_id: str, cache: bool = True) -> dict[str, Any]:
+        """``status``, ``result``, ``traceback``, ``children``, ``date_done`` and ``task_id``."""
+        result = self._result(task_id)
+        return {
+            "status": result.state,
+            "result": result.result,
+            "traceback": result.traceback,
+            "children": result.children or [],
+            "date_done": result.date_done,
+            "task_id": task_id,
+        }
+
+    def store_result(
+        self,
+        task_id: str,
+        result: object,
+        state: str,
+        traceback: str | None = None,
+        request: object = None,
+        **_: object,
+    ) -> Any:
+        """Store a state and its result, or exception; a stored SUCCESS stays. Returns `result`."""
+        app = self.app
+        store = app.store
+        if store is None:
+            raise ImproperlyConfigured("result_backend is 'disabled://', so no results are kept")
+        now = app.clock.wall()
+        done = datetime.fromtimestamp(now, app.zone).isoformat()
+        meta = encode_meta(
+            task_id,
+            state,
+            result,
+            traceback,
+            date_done=done if state in states.READY_STATES else None,
+            form=app.result_format,
+        )
+        expires = app.conf.result_expires
+        store.put([Result(task_id, state, meta, now + expires if expires else None)])
+        return result
+
+    def mark_as_started(self, task_id: str, **meta: object) -> None:
+        self.store_result(task_id, meta, states.STARTED)
+
+    def mark_as_done(self, task_id: str, result: object, *_: object, **__: object) -> None:
+        self.store_result(task_id, result, states.SUCCESS)
+
+    def mark_as_failure(
+        self,
+        task_id: str,
+        exc: BaseException,
+        traceback: str | None = None,
+        *_: object,
+        **__: object,
+    ) -> None:
+        """Store FAILURE. What was linked to the task isn't sent: its worker would do that."""
+        self.store_result(task_id, exc, states.FAILURE, traceback)
+
+    def forget(self, task_id: str) -> None:
+        """Delete a result."""
+        self._result(task_id).forget()
+
+    def as_uri(self, include_password: bool = False) -> str:
+        """The URL of the result store; ``disabled://`` where there is none."""
+        url = self.app.connections.store_url or "disabled://"
+        return url if include_password else str(censored("result_backend", url))
+
+    def _result(self, task_id: str) -> AsyncResult[Any]:
+        return AsyncResult(task_id, app=self.app)
+
+    if not TYPE_CHECKING:  # which are to see what isn't there
+
+        def __getattr__(self, name: str) -> Any:
+            raise NotProvided(
+                f"app.backend.{name} isn't there: app.backend reads and writes results by task id, "
+                "and app.store is what keeps them"
+            )

@@ -1,0 +1,8 @@
+"""``celery.utils.dispatch``."""
+
+from umbel.compat.missing import guard
+from umbel.signals import Signal
+
+__all__ = ["Signal"]
+
+guard(__name__)
