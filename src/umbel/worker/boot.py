@@ -1,7 +1,8 @@
 """A worker's life in one function: from the settings to the exit code.
 
-1. Import what the app's settings name; say what can't work, before anything starts.
-2. Set up logging, fire ``celeryd_init`` and ``worker_init``.
+1. Import what the app's settings name, fire ``celeryd_init``; say what can't work, before anything
+   starts.
+2. Fire ``worker_init``, set up logging, fire ``celeryd_after_setup``.
 3. Make the scoreboard and fork the fork server: no thread and no connection exists yet.
 4. Become the supervisor: open the broker, enlist, take over from dead runs of this host.
 5. Watch until told to stop; leave the broker and remove the scoreboard.
@@ -57,12 +58,15 @@ def run_worker(app: Umbel, options: WorkerOptions) -> int:
 
     Raises `ImproperlyConfigured`, `QueueNotFound` and `BrokerUnavailable` before it has started.
     """
-    worker = _prepare(app, options)
-    _check(worker)
-    set_up_logging(app.conf, options)
+    _load(app, options)
+    worker = _arrange(app, options)
     signals.celeryd_init.send(worker.hostname, instance=worker, conf=app.conf, options=options)
+    worker = _arrange(app, options)  # its receivers may have changed settings
+    _check(worker)
     signals.worker_init.send(worker)
+    set_up_logging(app.conf, options)
     signals.celeryd_after_setup.send(worker.hostname, instance=worker, conf=app.conf)
+    worker = _arrange(app, options)  # and these the queues
     setup = _make_setup(worker)
     return _run_solo(worker, setup) if worker.pool == "solo" else _run_prefork(worker, setup)
 
@@ -120,15 +124,20 @@ def _reach_broker(worker: Worker) -> None:
             time.sleep(pause)
 
 
-def _prepare(app: Umbel, options: WorkerOptions) -> Worker:
-    conf = app.conf
+def _load(app: Umbel, options: WorkerOptions) -> None:
+    """Make the app the current one and import what it names."""
     app.set_current()
     app.set_default()
     app.connections.in_worker = True
+    signals.import_modules.send(app)
     app.load_modules()
     for module in options.include:
         importlib.import_module(module)
-    signals.import_modules.send(app)
+
+
+def _arrange(app: Umbel, options: WorkerOptions) -> Worker:
+    """The worker that the command line and the settings, as they are now, ask for."""
+    conf = app.conf
     pool = options.pool or conf.worker_pool
     concurrency = options.concurrency or conf.worker_concurrency or usable_processors()
     queues = app.router.select(options.queues or None, options.exclude_queues)

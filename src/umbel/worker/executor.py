@@ -39,7 +39,7 @@ from umbel.request import Context, running
 from umbel.task import Task
 from umbel.typed import Unfit
 from umbel.worker import followups
-from umbel.worker.execution import Ended, ExceptionInfo, Execution
+from umbel.worker.execution import Ended, ExceptionInfo, Execution, Taker
 from umbel.worker.patience import patiently
 
 logger = logging.getLogger("umbel.worker")
@@ -72,6 +72,7 @@ class Executor:
     ) -> None:
         self._app = app
         self._hostname = hostname
+        self._taker = Taker(app, hostname)
         self._is_revoked = is_revoked
         self._limits = (time_limit, soft_time_limit)
         self._store_started = store_started
@@ -91,7 +92,7 @@ class Executor:
 
     def prepare(self, delivery: Delivery) -> Execution:
         """Read the message. Never raises: what can't be run has its `end` set."""
-        execution = Execution(delivery, self._default_options)
+        execution = Execution(delivery, self._default_options, self._taker)
         try:
             execution.request = read_request(delivery, hostname=self._hostname)
         except InvalidTaskError as error:
@@ -197,6 +198,8 @@ class Executor:
         task = execution.task
         assert task is not None
         request = execution.request
+        if signals.task_received.receivers:
+            _tell(signals.task_received, self._taker, request=request)
         if task.options.track_started:
             self._store_started(execution)
         request.started_at = self._now()
@@ -214,7 +217,10 @@ class Executor:
                     runtime=time.perf_counter() - started,
                 )
             except BaseException as error:
-                return _ended_by(error, task, time.perf_counter() - started)
+                ended = _ended_by(error, task, time.perf_counter() - started)
+                if ended.end in (End.PROCESS_LOST, End.COLD_STOP):
+                    _leave(task, request)
+                return ended
         return Ended(End.RETURNED, value=value, runtime=time.perf_counter() - started)
 
     def _call(self, task: Task[Any, Any], request: Context) -> Any:
@@ -315,6 +321,27 @@ def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float) -> End
             )
         case _:
             return _failed(error, task, runtime)
+
+
+def _tell(signal: signals.Signal, sender: object, **named: object) -> None:
+    try:
+        signal.send(sender, **named)
+    except SystemExit:
+        logger.exception("A receiver of %s left.", signal.name)
+
+
+def _leave(task: Task[Any, Any], request: Context) -> None:
+    """Tell that the task was left and has no state of its own: its process or worker ends."""
+    _tell(
+        signals.task_postrun,
+        task,
+        task_id=request.id,
+        task=task,
+        args=request.args or [],
+        kwargs=request.kwargs or {},
+        retval=None,
+        state=None,
+    )
 
 
 def _failed(error: BaseException, task: Task[Any, Any], runtime: float) -> Ended:
