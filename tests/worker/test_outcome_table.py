@@ -295,7 +295,7 @@ def test_an_end_that_the_worker_survives(table: Table, name: str, mode: str) -> 
     if name == "retry to a queue that is new":
         until(lambda: table.broker.peek("celery.new", 9), what=f"the retry waits; {table.logs()}")
         until(lambda: len(table.heard(task_id)) == len(cells[0].heard))
-        state = AsyncResult[Any](task_id, table.app).state
+        state = AsyncResult[Any](task_id, app=table.app).state
         assert (state, table.heard(task_id)) == ("RETRY", cells[0].heard)
         assert re.search(cells[0].why, str(table.app.why(task_id)))
         return
@@ -305,11 +305,11 @@ def test_an_end_that_the_worker_survives(table: Table, name: str, mode: str) -> 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_retry_that_is_due_later_waits_with_its_state(table: Table, mode: str) -> None:
     task_id = table.call(f"retries.{mode}", 3600)
-    until(lambda: AsyncResult[Any](task_id, table.app).state == "RETRY", what=table.logs())
+    until(lambda: AsyncResult[Any](task_id, app=table.app).state == "RETRY", what=table.logs())
     table.hear(Cell("RETRY", (*run(), *retry("ValueError")), ""), task_id)
     (place,) = table.broker.find(task_id)
     assert isinstance(place, Delayed)
-    assert repr(AsyncResult[Any](task_id, table.app).result) == "ValueError('once')"
+    assert repr(AsyncResult[Any](task_id, app=table.app).result) == "ValueError('once')"
     why = str(table.app.why(task_id))
     assert re.fullmatch(
         r"delayed until .* in queue 'celery', to be tried again after ValueError\('once'\)", why
@@ -418,7 +418,7 @@ def test_a_blob_that_is_no_message(table: Table) -> None:
     assert letter.error == "InvalidTaskError"
     assert re.search("not a message envelope", letter.reason)
     assert table.heard(f"garbage_{task_id}") == ("task_rejected:InvalidTaskError",)
-    assert AsyncResult[Any](task_id, table.app).state == "PENDING"
+    assert AsyncResult[Any](task_id, app=table.app).state == "PENDING"
     assert re.search("dead since .*not a message", str(table.app.why(task_id)))
 
 
@@ -479,5 +479,5 @@ def test_an_unreadable_message(table: Table, what: str) -> None:
     assert re.search(reason, letter.reason), letter.reason
     assert table.heard(task_id or "no-id") == (f"task_rejected:{letter.error}",)
     if task_id:
-        assert AsyncResult[Any](task_id, table.app).state == "PENDING"
+        assert AsyncResult[Any](task_id, app=table.app).state == "PENDING"
         assert re.search("dead since .*", str(table.app.why(task_id)))
