@@ -63,6 +63,7 @@ from umbel.instants import time_zone
 from umbel.keptresults import KeptResults
 from umbel.naming import modern
 from umbel.options import (
+    NO_CALL,
     NOTHING,
     CallKeywords,
     Plan,
@@ -86,7 +87,7 @@ from umbel.request import executing
 from umbel.result import AsyncResult, ResultSet
 from umbel.retry import RetryPolicy
 from umbel.revoking import revoke
-from umbel.routing import DESTINATION, Address, Router
+from umbel.routing import DESTINATION, Address, Call, Router
 from umbel.sending import asend_by_name, make_router, send_by_name
 from umbel.serialization import JSON
 from umbel.serializers import Serializer
@@ -202,6 +203,7 @@ class Umbel:
             clock,
             lambda: Results(self.result_format, self.zone),
             self.default_broker,
+            lambda: self.router,
         )
         self.serializers: dict[str, Serializer] = {}
         """Serializers of this app alone, by name: `setup_security` adds ``auth``."""
@@ -650,21 +652,30 @@ class Umbel:
             kept = self._router = conf.version, make_router(conf)
         return kept[1]
 
-    def plan(self, name: str, call: Mapping[str, Any], task: Task[..., Any] | None) -> Plan:
-        """How a call of the task of this name goes out."""
+    def plan(
+        self,
+        name: str,
+        call: Mapping[str, Any],
+        task: Task[..., Any] | None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = NOTHING,
+    ) -> Plan:
+        """How a call of the task of this name goes out; routing functions see its arguments."""
         if not HANDLES.isdisjoint(call):
             check_handles(self, call)
         self.configure()
         self.connections.refresh()
+        router = self.router
         return merge_call(
             name,
             call,
             NOTHING if task is None else task.send_options,
             None if task is None else task.options,
-            self.router,
+            router,
             self.conf,
             self.zone,
             None if task is None or not task.options.typing else task.typed,
+            Call(args, kwargs, task) if router.asks else NO_CALL,
         )
 
     def type_checker(
@@ -676,10 +687,10 @@ class Umbel:
         """
         return argument_check(functools.partial(fun, None) if bound else fun, fun.__name__)
 
-    def address(self, name: str, call: Mapping[str, Any]) -> Address | None:
+    def address(self, name: str, call: Mapping[str, Any], told: Call) -> Address | None:
         """Where a call goes that says so; None for one that doesn't."""
         said = {key: call[key] for key in DESTINATION if call.get(key) is not None}
-        return self.router.route(name, said).address if said else None
+        return self.router.route(name, said, told).address if said else None
 
     def task_options(self, declared: Mapping[str, Any]) -> TaskOptions:
         """The execution options of a task that declares these."""

@@ -328,7 +328,11 @@ class Task(Generic[P, R_co]):
         if self.app.conf.task_always_eager:
             return [self._send(each, {}, new_id(), NOTHING) for each in calls]
         plan = self.plan()
-        prepared = [self._prepare(plan, each, {}, new_id()) for each in calls]
+        asks = self.app.router.asks
+        prepared = [
+            self._prepare(self.plan(NOTHING, each) if asks else plan, each, {}, new_id())
+            for each in calls
+        ]
         results = [result for _, result in prepared]
         if prepared:
             self.app.publisher.send([posting for posting, _ in prepared], plan.policy)
@@ -346,7 +350,11 @@ class Task(Generic[P, R_co]):
         results: list[AsyncResult[Any]] = []
 
         def make() -> list[Posting]:
-            prepared = [self._prepare(plan, each, {}, new_id()) for each in calls]
+            asks = self.app.router.asks
+            prepared = [
+                self._prepare(self.plan(NOTHING, each) if asks else plan, each, {}, new_id())
+                for each in calls
+            ]
             results.extend(result for _, result in prepared)
             return [posting for posting, _ in prepared]
 
@@ -416,14 +424,20 @@ class Task(Generic[P, R_co]):
         """As `map`, with several arguments; it comes with the release 'Workflows'."""
         xstarmap()
 
-    def plan(self, call: Mapping[str, Any] = NOTHING) -> Plan:
-        """How a call with these options goes out; kept for calls without."""
+    def plan(
+        self,
+        call: Mapping[str, Any] = NOTHING,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = NOTHING,
+    ) -> Plan:
+        """How a call with these options goes out; kept for calls without, unless functions in
+        `task_routes` are asked about each."""
         version = self.app.conf.version
         kept = self._plan
         if kept is not None and kept[0] == version and not call:
             return kept[1]
-        made = self.app.plan(self.name, call, self)
-        if not call:
+        made = self.app.plan(self.name, call, self, args, kwargs)
+        if not call and not self.app.router.asks:
             self._plan = version, made
         return made
 
@@ -600,7 +614,7 @@ class Task(Generic[P, R_co]):
     ) -> AsyncResult[Any]:
         if self._has_shadow_name and "shadow" not in call:
             call = {**call, "shadow": self.shadow_name(args, kwargs, call)}
-        plan = self.plan(call)
+        plan = self.plan(call, args, kwargs)
         if self.app.conf.task_always_eager:
             return self._eager(plan, args, kwargs, task_id, call)
         posting, result = self._prepare(plan, args, kwargs, task_id)
@@ -618,7 +632,7 @@ class Task(Generic[P, R_co]):
     ) -> AsyncResult[Any]:
         if self._has_shadow_name and "shadow" not in call:
             call = {**call, "shadow": self.shadow_name(args, kwargs, call)}
-        plan = self.plan(call)
+        plan = self.plan(call, args, kwargs)
         if self.app.conf.task_always_eager:
             return await self._aeager(plan, args, kwargs, task_id, call)
         results: list[AsyncResult[Any]] = []

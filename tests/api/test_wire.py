@@ -176,7 +176,7 @@ def test_priority_decides_the_order_and_defaults_to_the_setting(app: Umbel) -> N
 
 
 @pytest.mark.setting("task_routes")
-@pytest.mark.parametrize("options", [{"queue": "slow"}, {"routing_key": "slow"}])
+@pytest.mark.parametrize("options", [{"queue": "slow"}, {"exchange": "slow"}])
 def test_a_call_names_its_queue(app: Umbel, options: Any) -> None:
     app.conf.task_routes = {"proj.*": {"queue": "slow", "priority": 3}}
     app.send_task("other", **options)
@@ -321,7 +321,7 @@ def test_what_cannot_be_sent_is_named(app: Umbel) -> None:
         ({"chord": {"a": 1}}, ImproperlyConfigured, "release 'Workflows'"),
         ({"serializer": "pikle"}, ImproperlyConfigured, "did you mean 'pickle'"),
         ({"compression": "zlip"}, ImproperlyConfigured, "did you mean 'zlib'"),
-        ({"exchange_type": "topic"}, ImproperlyConfigured, "that of the exchange"),
+        ({"exchange": "x", "exchange_type": "topik"}, ImproperlyConfigured, "of type 'topik'"),
         ({"countdown": "5"}, ValueError, "countdown is '5'"),
         ({"countdown": float("nan")}, ValueError, "countdown is nan"),
         ({"countdown": float("inf")}, ValueError, "countdown is inf"),
