@@ -322,7 +322,7 @@ class Settings:
         return {
             name: self.__dict__[name]
             for name, setting in SETTINGS.items()
-            if self.__dict__[name] != setting.default
+            if self.__dict__[name] != self._defaults.get(name, setting.default)
         }
 
     without_defaults = non_defaults
