@@ -427,14 +427,22 @@ class Connections:
             dead_max_bytes=conf.dead_letters_max_bytes,
         )
 
-    def _say_default(self) -> None:
-        if self._default_url != DEFAULT_URL:
+    def unopened(self) -> BrokerDriver:
+        """A driver of the broker that isn't opened, to be asked what it is."""
+        self._check_default()
+        return make_broker(self.broker_url, BrokerOptions(), self._clock)
+
+    def _check_default(self) -> None:
+        if not self.names_a_broker and self._default_url != DEFAULT_URL:
             raise ImproperlyConfigured(
                 f"no broker is named, and this app's default is Celery's, {self._default_url}, "
                 "which comes with the release 'RabbitMQ'. Name one, for example with "
                 "broker='sqlite:///tasks.db', the setting broker_url or the environment variable "
                 "CELERY_BROKER_URL"
             )
+
+    def _say_default(self) -> None:
+        self._check_default()
         if not self._warned_default:
             self._warned_default = True
             path = os.path.abspath(DEFAULT_URL.removeprefix("sqlite:///"))

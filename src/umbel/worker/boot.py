@@ -22,9 +22,8 @@ from typing import Final
 
 from umbel import signals
 from umbel.app import Umbel
-from umbel.connect import BrokerDriver, lives_in_one_process, make_broker
+from umbel.connect import BrokerDriver, lives_in_one_process
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
-from umbel.ports import BrokerOptions
 from umbel.settings import censored
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
@@ -204,7 +203,7 @@ def _check(worker: Worker) -> None:
 
 def _unopened_broker(app: Umbel) -> BrokerDriver:
     """To be asked what it is: no connection may exist yet."""
-    return make_broker(app.connections.broker_url, BrokerOptions(), app.clock)
+    return app.connections.unopened()
 
 
 def _make_setup(worker: Worker) -> Setup:
