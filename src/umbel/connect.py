@@ -38,7 +38,7 @@ from umbel.message import Posting
 from umbel.patientstore import Patience, PatientStore
 from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
 from umbel.request import executing
-from umbel.routing import Queue, Router, is_per_run
+from umbel.routing import Queue, Router
 from umbel.settings import Settings, censored
 
 logger = logging.getLogger("umbel")
@@ -325,7 +325,7 @@ class Connections:
     def declare_all(self, queues: Iterable[Queue]) -> None:
         """Make queues exist, with their bindings, but for those that workers make."""
         for queue in queues:
-            if queue not in self._made and not is_per_run(queue):
+            if queue not in self._made and not queue.per_run:
                 self.outlet.declare([queue.name], queue.links)
                 self._made.add(queue)
 

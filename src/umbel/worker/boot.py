@@ -24,6 +24,7 @@ from umbel import signals
 from umbel.app import Umbel
 from umbel.connect import BrokerDriver, lives_in_one_process
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
+from umbel.routing import Queue, worker_direct
 from umbel.settings import censored
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
@@ -50,6 +51,7 @@ class Worker:
     pool: str
     concurrency: int
     queues: tuple[str, ...]
+    consumes: tuple[Queue, ...]
 
 
 def run_worker(app: Umbel, options: WorkerOptions) -> int:
@@ -89,7 +91,7 @@ def _run_solo(worker: Worker, setup: Setup) -> int:
 
 def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Supervisor:
     try:
-        _reach_broker(worker)
+        _reach_broker(worker, setup)
         if worker.options.purge:
             worker.app.broker.purge(worker.queues)
         supervisor = Supervisor(setup, server, worker)
@@ -104,7 +106,7 @@ def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Superviso
     return supervisor
 
 
-def _reach_broker(worker: Worker) -> None:
+def _reach_broker(worker: Worker, setup: Setup) -> None:
     """Have the broker there; the settings say how long a worker waits for it when it starts."""
     conf = worker.app.conf
     again = conf.broker_connection_retry_on_startup
@@ -115,12 +117,27 @@ def _reach_broker(worker: Worker) -> None:
     waits = pauses(conf) if again else iter(())
     while True:
         try:
-            return worker.app.broker.declare(worker.queues)
+            return _declare(worker, setup)
         except BrokerUnavailable as error:
             if (pause := next(waits, None)) is None:
                 raise
             logger.warning("%s Trying again in %.1f s.", error, pause)
             time.sleep(pause)
+
+
+def _declare(worker: Worker, setup: Setup) -> None:
+    """Make what the worker consumes exist, and all that this app knows of exchanges: a task that
+    sends through one must not find it without its queues."""
+    app = worker.app
+    own = [queue.of_run(setup.run) for queue in worker.consumes if queue.per_run]
+    if own:
+        app.broker.enlist(setup.run, None, setup.info)
+        for queue in own:
+            app.broker.declare([queue.name], queue.links, run=setup.run)
+    kept = [queue for queue in worker.consumes if not queue.per_run]
+    known = dict.fromkeys((*kept, *(each for each in app.router.queues if not each.per_run)))
+    links = [link for queue in known for link in queue.links]
+    app.broker.declare([queue.name for queue in kept], links)
 
 
 def _load(app: Umbel, options: WorkerOptions) -> None:
@@ -140,13 +157,17 @@ def _arrange(app: Umbel, options: WorkerOptions) -> Worker:
     pool = options.pool or conf.worker_pool
     concurrency = options.concurrency or conf.worker_concurrency or usable_processors()
     queues = app.router.select(options.queues or None, options.exclude_queues)
+    hostname = node_name(options.hostname)
+    if conf.worker_direct:
+        queues = (*queues, worker_direct(hostname))
     return Worker(
         app=app,
-        hostname=node_name(options.hostname),
+        hostname=hostname,
         options=options,
         pool=pool,
         concurrency=1 if pool == "solo" else concurrency,
         queues=tuple(queue.name for queue in queues),
+        consumes=queues,
     )
 
 
@@ -209,6 +230,7 @@ def _unopened_broker(app: Umbel) -> BrokerDriver:
 def _make_setup(worker: Worker) -> Setup:
     app, conf, options = worker.app, worker.app.conf, worker.options
     run = uuid.uuid4().hex[:20]
+    queues = tuple(queue.of_run(run).name for queue in worker.consumes)
     board = Scoreboard.create(run, worker.concurrency + SPARE_SLOTS, _unopened_broker(app).location)
     info = {
         "hostname": worker.hostname,
@@ -217,7 +239,7 @@ def _make_setup(worker: Worker) -> Setup:
         "board": str(board.path),
         "pool": worker.pool,
         "concurrency": worker.concurrency,
-        "queues": list(worker.queues),
+        "queues": list(queues),
         "python": sys.version.split()[0],
         "lease_time": conf.worker_lease_time,
         "started_at": time.time(),
@@ -228,7 +250,7 @@ def _make_setup(worker: Worker) -> Setup:
         app=app,
         run=run,
         hostname=worker.hostname,
-        queues=worker.queues,
+        queues=queues,
         board=board,
         info=json.dumps(info).encode(),
         lease_time=conf.worker_lease_time,
