@@ -70,7 +70,7 @@ class Watched:
             self.process = subprocess.Popen(
                 [*command.split(), *options],
                 cwd=self.folder,
-                env=clean_environment(**{name: value}),
+                env=clean_environment(PYTHONDONTWRITEBYTECODE="", **{name: value}),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -365,7 +365,8 @@ def test_only_code_counts_as_a_change(tmp_path: Path) -> None:
         deadline = time.monotonic() + 30
         while found.empty() and time.monotonic() < deadline:
             # Again and again, since nobody knows when the watching has begun.
-            _files(root / "x.txt", root / ".venv" / "y.py", root / "venv/site-packages/z.py")
+            _files(root / ".#new.py", root / "flycheck_new.py", root / "x.txt")
+            _files(root / ".venv" / "y.py", root / "venv/site-packages/z.py")
             _files(root / "sub" / "new.py")
             for change in changes.take():
                 assert isinstance(change, set)
