@@ -7,10 +7,11 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from docs.shown import shown_by
 
 from docs import build
 from umbel.outcome import End, Options, decide
-from umbel.settings import SETTINGS
+from umbel.settings import SETTINGS, State
 
 NAMES = ("settings.md", "architecture.md")
 
@@ -35,9 +36,16 @@ def test_a_page_without_its_marks_is_refused() -> None:
         build.with_part("# A page", "a part")
 
 
-def test_every_setting_is_on_the_page() -> None:
-    page = build.settings_page()
-    assert [name for name in SETTINGS if page.count(f"| `{name}` |") != 1] == []
+def test_every_setting_is_on_the_page_and_each_honoured_one_with_a_test() -> None:
+    shown = shown_by()
+    page = build.settings_page(shown)
+    assert [name for name in SETTINGS if page.count(f"| `{name}` | ") != 1] == []
+    lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    for name, setting in SETTINGS.items():
+        assert f"`{name}` | {setting.state.value} |" in lines[name]
+        tests = [f"`{test}`" for test in shown.get(name, [])]
+        assert bool(tests) is (setting.state is State.HONOURED)
+        assert all(test in lines[name] for test in tests)
 
 
 @pytest.mark.parametrize("end", list(End))
