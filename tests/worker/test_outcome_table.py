@@ -83,7 +83,7 @@ EXITED = died(
 LEFT = died(
     "WorkerLostError",
     "Worker exited prematurely: exitcode 4",
-    (*run(), "task_failure:WorkerLostError"),
+    (*run(), "task_postrun:None", "task_failure:WorkerLostError"),
 )
 TIMED_OUT = died("TimeLimitExceeded", LIMIT, (*run(), *killed("TimeLimitExceeded")), kills=1)
 TIMED_OUT_AGAIN = died(
@@ -279,7 +279,10 @@ ALIVE: dict[str, tuple[str, tuple[object, ...], Cells]] = {
             died(
                 "WorkerLostError",
                 "Worker exited prematurely: exitcode 4",
-                (*run(), *run(0, 1, redelivered=True), *killed("WorkerLostError")),
+                (
+                    *run(), "task_postrun:None",
+                    *run(0, 1, redelivered=True), "task_postrun:None", *killed("WorkerLostError"),
+                ),
                 counted=1,
             ),
         ),
