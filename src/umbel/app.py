@@ -219,11 +219,11 @@ class Umbel(CeleryNames):
     @property
     def waiters(self) -> Waiters:
         """What waits for results for coroutines."""
-        kept: Waiters | None = self.__dict__.get("_waiters")
-        if kept is None:
+        if "_waiters" not in self.__dict__:
             from umbel.waiting import Waiters  # loads asyncio, which others need not
 
-            kept = self.__dict__.setdefault("_waiters", Waiters(self._needed_store))
+            self.__dict__.setdefault("_waiters", Waiters(self._needed_store))
+        kept: Waiters = self.__dict__["_waiters"]
         return kept
 
     @property
