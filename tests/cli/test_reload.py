@@ -231,10 +231,14 @@ def _has_handled(pid: int, number: int) -> bool:
 
 def test_a_killed_watcher_takes_its_worker_along(watched: Watched, tmp_path: Path) -> None:
     watched.start()
-    watched.begun(tmp_path / "gate")
+    running = watched.begun(tmp_path / "gate")
     assert len(watched.pids()) >= 4  # watcher, supervisor, fork server, pool process
     watched.process.kill()
     assert watched.ended() == -signal.SIGKILL
+    watched.start()  # and finds what that one has left
+    wait_until(lambda: running.state == "FAILURE", "the task is known to be lost")
+    watched.process.terminate()
+    assert watched.ended() == 0
 
 
 def test_ctrl_c_at_a_terminal_is_one_signal(watched: Watched, tmp_path: Path) -> None:
