@@ -9,6 +9,7 @@ import logging
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import TracebackType
 from typing import Any, Final
 
 from umbel import signals
@@ -19,7 +20,7 @@ from umbel.request import running
 from umbel.saferepr import safe_repr
 from umbel.signals import Signal
 from umbel.task import no_handler
-from umbel.worker.execution import printable
+from umbel.worker.execution import Ended, printable
 from umbel.worker.followups import Errback
 from umbel.worker.settler import Decided
 
@@ -116,7 +117,7 @@ def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, An
                 "exception": ended.error,
                 "args": args,
                 "kwargs": kwargs,
-                "traceback": ended.einfo.tb if ended.einfo else None,
+                "traceback": _traceback(ended),
                 "einfo": ended.einfo,
             }
         case "task_internal_error":
@@ -126,7 +127,7 @@ def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, An
                 "kwargs": kwargs,
                 "request": request,
                 "exception": ended.error,
-                "traceback": ended.einfo.tb if ended.einfo else None,
+                "traceback": _traceback(ended),
                 "einfo": ended.einfo,
             }
         case "task_retry":
@@ -138,7 +139,7 @@ def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, An
                 "task": task,
                 "args": args,
                 "kwargs": kwargs,
-                "retval": ended.value if ended.error is None else ended.error,
+                "retval": _retval(ended),
                 "state": decided.verdict.postrun_state,
             }
         case "task_revoked":
@@ -157,6 +158,18 @@ def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, An
             }
         case _:
             return execution.taker, {"message": execution.delivery.message, "exc": ended.error}
+
+
+def _retval(ended: Ended) -> object:
+    """What ended it: a value or an exception, of a retry the `Retry` itself."""
+    if isinstance(ended.reason, Retry):
+        return ended.reason
+    return ended.value if ended.error is None else ended.error
+
+
+def _traceback(ended: Ended) -> TracebackType | str | None:
+    """Of what was raised outside of this process there is only the text."""
+    return None if ended.einfo is None else ended.einfo.tb or ended.einfo.traceback
 
 
 def _lost_retry(decided: Decided) -> Retry:
