@@ -84,7 +84,7 @@ def test_a_default_is_below_everything_else(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_is_due_later_travels_as_celerys(app: Celery) -> None:
     app.send_task("later", countdown=600)
     assert only(app).headers["eta"] is not None
-    app.broker.purge("celery")
+    app.broker.purge(["celery"])
     app.conf.task_eta_in_broker = True
     app.send_task("later", countdown=600)
     (stats,) = app.broker.queues()

@@ -153,3 +153,30 @@ def test_signals_states_and_exceptions_are_umbels_own() -> None:
     assert kombu.OperationalError is exceptions.OperationalError
     assert issubclass(exceptions.OperationalError, kombu.KombuError)
     assert issubclass(exceptions.EncodeError, kombu.KombuError)
+
+
+def test_loggers_are_umbels() -> None:
+    log = importlib.import_module("umbel.compat.celery.utils.log")
+    logger = log.get_task_logger("proj.tasks")
+    assert logger.parent is log.task_logger
+    assert [each.name for each in (log.base_logger, log.task_logger, log.worker_logger)] == [
+        "umbel",
+        "umbel.task",
+        "umbel.worker",
+    ]
+
+
+def test_exceptions_of_kombu_catch_umbels() -> None:
+    kombu = importlib.import_module("umbel.compat.kombu.exceptions")
+    serialization = importlib.import_module("umbel.compat.kombu.serialization")
+    content_type, encoding, body = serialization.dumps({"a": 1}, "pickle")
+    with pytest.raises(kombu.ContentDisallowed, match="isn't accepted here"):
+        serialization.loads(body, content_type, encoding)
+    assert serialization.loads(body, content_type, encoding, accept=["pickle"]) == {"a": 1}
+    with pytest.raises(kombu.EncodeError):
+        serialization.dumps(object())
+    with pytest.raises(kombu.DecodeError):
+        serialization.loads(b"{", "application/json")
+    with pytest.raises(kombu.SerializerNotInstalled):
+        serialization.loads(b"", "application/x-unknown")
+    assert serialization.loads(*(serialization.dumps([1])[i] for i in (2, 0, 1))) == [1]
