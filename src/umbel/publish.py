@@ -199,12 +199,12 @@ class Publisher:
     @property
     def coalescer(self) -> Coalescer:
         """What publishes for coroutines."""
-        kept: Coalescer | None = self.__dict__.get("_coalescer")
-        if kept is None:
+        if "_coalescer" not in self.__dict__:
             from umbel.coalescing import Coalescer  # loads asyncio, which others need not
 
             made = Coalescer(lambda postings: self._publish(postings, None))
-            kept = self.__dict__.setdefault("_coalescer", made)
+            self.__dict__.setdefault("_coalescer", made)
+        kept: Coalescer = self.__dict__["_coalescer"]
         return kept
 
     def close(self) -> None:
