@@ -27,7 +27,7 @@ from umbel.celerynames import CeleryNames
 from umbel.clock import SYSTEM, Clock
 from umbel.configure import (
     find_object,
-    module_in,
+    source_in,
 )
 from umbel.connect import DEFAULT_URL, BrokerDriver, Connections, Results
 from umbel.connection import NAMES as HANDLES
@@ -144,10 +144,10 @@ class Umbel(CeleryNames):
         self._kept_results: KeptResults | None = None
         if set_as_current:
             self.set_current()
-        if config_source is None:
-            config_source = module_in(os.environ)
         if config_source is not None:
             self.config_from_object(config_source, silent=config_source_silent)
+        elif (source := source_in(os.environ)) is not None:
+            self._sources.take(source)
         _apps.add(self)
         self.fixups = frozenset(self.builtin_fixups if fixups is None else fixups)
         for fixup in self.fixups:

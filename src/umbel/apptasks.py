@@ -123,16 +123,20 @@ class WithTasks(Configured):
         /,
         *,
         bind: bool = False,
+        filter: Callable[[Task[..., Any]], Any] | None = None,
         **options: Any,
     ) -> Any:
         """Make a function a task: ``@app.task``, or ``@app.task(bind=True, max_retries=5)``.
 
         With `bind` the function's first parameter is the task itself. The name is
         ``<module>.<function>`` unless given. Of two functions under one name the first stays,
-        and the second is warned of (`DuplicateTaskNameWarning`).
+        and the second is warned of (`DuplicateTaskNameWarning`). The decorator gives what `filter`
+        makes of the task, which stays registered as it is.
         """
         if fun is not None:
             return self._register(fun, bind, options)
+        if filter is not None:
+            return lambda function: filter(self._register(function, bind, options))
         return lambda function: self._register(function, bind, options)
 
     def gen_task_name(self, name: str, module: str) -> str:

@@ -107,6 +107,8 @@ class TaskKeywords(TypedDict, total=False):
     name: str | None
     base: type[Any] | None
     """The class of the task: `umbel.Task`, or one derived from it."""
+    filter: Callable[[Any], Any] | None
+    """What the decorator gives is made of the task by this."""
     typing: bool | None
     pydantic: bool
     """Arguments are validated as the models they are annotated with; needs the package."""
@@ -175,7 +177,7 @@ RETRY_NAMES: Final = CALL_NAMES - {
     "result_cls", "route_name", "stamped_headers",
 }  # fmt: skip
 """A retry keeps these of its task."""
-TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__) - {"base"}
+TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__) - {"base", "filter"}
 HANDLERS: Final = ("before_start", "on_success", "on_retry", "on_failure", "after_return")
 SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
 """Options of a task that are the defaults of its calls."""
