@@ -81,7 +81,7 @@ def test_it_runs_unchanged(shop: tuple[Path, dict[str, str], list[Terminal]]) ->
     assert said == {
         "chain": [100, 10, 6],
         "pipe": 3,
-        "link": 2,
+        "link": [2, "a letter by mail"],
         "letter": "one by mail",
         "retry": {"item": "book", "retries": 2, "name": "proj.tasks.reserve"},
         "hopeless": "ConnectionError: never there",

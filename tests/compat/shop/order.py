@@ -25,7 +25,8 @@ def main():
     total = chain(price.s(3), add.s(4), price.s(each=10)).apply_async()
     said["chain"] = [total.get(timeout=PATIENCE), total.parent.get(), total.parent.parent.get()]
     said["pipe"] = (price.s(1) | add.s(1)).delay().get(timeout=PATIENCE)
-    said["link"] = add.apply_async((1, 1), link=letter.si("a letter")).get(timeout=PATIENCE)
+    linked = add.apply_async((1, 1), link=letter.si("a letter"))
+    said["link"] = [linked.get(timeout=PATIENCE), linked.children[0].get(timeout=PATIENCE)]
     said["letter"] = letter.delay("one").get(timeout=PATIENCE)
     said["retry"] = reserve.delay("book").get(timeout=PATIENCE)
     said["hopeless"] = failure(hopeless.delay())
