@@ -254,6 +254,7 @@ def test_the_default_loader_looks_for_celeryconfig(monkeypatch: pytest.MonkeyPat
         Umbel(set_as_current=False)
 
 
+@pytest.mark.option("filter")
 def test_filter_changes_what_the_decorator_gives(app: Umbel) -> None:
     @app.task(name="t", filter=lambda task: (task.name, task))
     def filtered() -> None: ...
@@ -269,6 +270,10 @@ def test_either(app: Umbel) -> None:
     assert app.either("task_default_queue", None, "first", "second") == "first"
     assert app.either("task_default_queue", None) == "celery"
     assert app.either("task_default_queue") == "celery"
+
+
+def test_bugreport(app: Umbel) -> None:
+    assert "umbel" in app.bugreport()
 
 
 def test_annotations(app: Umbel) -> None:

@@ -463,6 +463,7 @@ class Mine(AsyncResult[Any]):
     __slots__ = ()
 
 
+@pytest.mark.option("result_cls")
 def test_result_cls(app: Umbel, add: Task[[int, int], int]) -> None:
     for result in (
         add.apply_async((1, 2), task_id="a", result_cls=Mine),
@@ -473,6 +474,7 @@ def test_result_cls(app: Umbel, add: Task[[int, int], int]) -> None:
     assert plain == ["b"]
 
 
+@pytest.mark.option("route_name")
 def test_route_name(app: Umbel, add: Task[[int, int], int]) -> None:
     app.conf.task_routes = {"mail.*": {"queue": "mail"}}
     add.apply_async((1, 2), route_name="mail.send")
@@ -480,6 +482,7 @@ def test_route_name(app: Umbel, add: Task[[int, int], int]) -> None:
     assert [message.headers["task"] for message in waiting(app, "mail")] == [add.name, add.name]
 
 
+@pytest.mark.option("retries", "replaced_task_nesting")
 def test_retries_and_nesting_are_headers(app: Umbel, add: Task[[int, int], int]) -> None:
     add.apply_async((1, 2), retries=2, replaced_task_nesting=1)
     request = lease(app)
