@@ -147,7 +147,7 @@ class Settings:
     task_reject_on_worker_lost: bool | None
     task_repr_maxlevels: int
     task_retry_on_worker_lost: bool
-    task_routes: Mapping[object, object] | Sequence[object] | None
+    task_routes: object
     task_serializer: str
     task_soft_time_limit: float | None
     task_store_eager_result: bool
