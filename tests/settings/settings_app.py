@@ -103,3 +103,13 @@ def on_process_init(**_: object) -> None:
     note("process_init")
     if gate := os.environ.get("START_GATE"):
         wait_for(gate)
+
+
+@task("echo")
+def echo(text: str) -> str:
+    return text
+
+
+@task("expected_fail", throws=KeyError)
+def expected_fail(tag: str) -> None:
+    raise KeyError(tag)
