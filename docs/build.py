@@ -1,8 +1,8 @@
 """Writes the parts of the pages that follow from the code: ``python docs/build.py``.
 
-``settings.md`` is written whole, from `umbel.settings` and from the tests that name the settings
-they show; the outcome table in ``architecture.md``, between its two marks, from `umbel.outcome`. A
-test fails while a page differs from what this would write.
+``settings.md`` and ``options.md`` are written whole, from the code and from the tests that name
+what they show; the outcome table in ``architecture.md``, between its two marks, from
+`umbel.outcome`. A test fails while a page differs from what this would write.
 """
 
 from __future__ import annotations
@@ -17,8 +17,17 @@ FOLDER: Final = Path(__file__).resolve().parent
 if __name__ == "__main__":  # as a script it sees this folder, not the one around it
     sys.path.insert(0, str(FOLDER.parent))
 
-from docs.shown import Shown, complaints, shown_by  # noqa: E402
+from docs.shown import (  # noqa: E402
+    OPTIONS,
+    WITHOUT_EFFECT,
+    Shown,
+    complaints,
+    default_setting,
+    meanings,
+    shown_by,
+)
 
+from umbel.options import RETRY_NAMES, CallKeywords, TaskKeywords  # noqa: E402
 from umbel.outcome import End, Options, Settle, Verdict, decide  # noqa: E402
 from umbel.settings import SETTINGS, UMBEL_SETTINGS, Setting, State, censored  # noqa: E402
 
@@ -143,7 +152,8 @@ the app is made with, an assignment to `app.conf` over both. `umbel -A tasks set
 app has changed, `umbel settings NAME` explains a setting.
 
 Durations are in seconds. Beside each honoured setting stands a test that changes it and sees what
-follows; this page can't be built while one has none.
+follows; this page can't be built while one has none. Options of tasks and calls, which go above
+settings, have [a page of their own](options.md).
 """
 
 
@@ -195,8 +205,54 @@ def _settings_table(settings: Iterable[Setting], shown: Shown) -> str:
             meaning,
             ", ".join(f"`{test}`" for test in shown.get(setting.name, [])),
         )
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        lines.append(_row(cells))
     return "\n".join(lines)
+
+
+# The options.
+
+OPTIONS_INTRODUCTION: Final = """\
+# Options of tasks and calls
+
+Written by `docs/build.py` from the code and from the tests that show the options. A *task* has
+them in `@app.task(…)`, in its class or as attributes; a *call* in `apply_async(…)`, `send_task(…)`,
+a signature or a route; a *retry* in `self.retry(…)`. What a call says wins over what its task says,
+and that over the setting. An option that doesn't exist is a `TypeError` that names the nearest one.
+
+| option | of | setting below it | meaning | test |
+|---|---|---|---|---|
+"""
+
+
+def options_page(shown: Shown) -> str:
+    """options.md. Raises `ValueError` where options and the tests that show them don't fit."""
+    if wrong := complaints(shown, "option"):
+        raise ValueError("\n".join(wrong))
+    said = meanings()
+    lines = []
+    for name in OPTIONS:
+        places = (
+            ("task", TaskKeywords.__annotations__),
+            ("call", CallKeywords.__annotations__),
+            ("retry", RETRY_NAMES),
+        )
+        setting = default_setting(name)
+        meaning = SETTINGS[setting].meaning if setting == f"task_{name}" else ""
+        cells = (
+            f"`{name}`",
+            ", ".join(place for place, names in places if name in names),
+            f"`{setting}`" if setting else "",
+            WITHOUT_EFFECT.get(name)
+            or said.get(name)
+            or (SETTINGS[setting].meaning if setting else ""),
+            ", ".join(f"`{test}`" for test in shown.get(name, [])),
+        )
+        lines.append(_row(cells))
+    return OPTIONS_INTRODUCTION + "\n".join(lines) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 # The pages.
@@ -216,6 +272,7 @@ def pages(folder: Path = FOLDER) -> dict[Path, str]:
     architecture = folder / "architecture.md"
     return {
         folder / "settings.md": settings_page(shown_by()),
+        folder / "options.md": options_page(shown_by("option")),
         architecture: with_part(architecture.read_text(encoding="utf-8"), outcome_table()),
     }
 

@@ -107,6 +107,17 @@ OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.option(
+    "argsrepr",
+    "kwargsrepr",
+    "group_id",
+    "group_index",
+    "headers",
+    "ignore_result",
+    "parent_id",
+    "root_id",
+    "shadow",
+)
 @pytest.mark.parametrize(("options", "headers"), OPTIONS)
 def test_options_are_in_the_headers(
     app: Umbel, clock: ManualClock, options: dict[str, Any], headers: dict[str, Any]
@@ -115,6 +126,7 @@ def test_options_are_in_the_headers(
     assert {name: message.headers[name] for name in headers} == headers
 
 
+@pytest.mark.option("reply_to")
 @pytest.mark.parametrize(
     ("options", "properties"),
     [

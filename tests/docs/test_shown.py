@@ -17,7 +17,7 @@ def shown(tmp_path: Path, source: str) -> dict[str, list[str]]:
     folder = tmp_path / "tests"
     folder.mkdir(exist_ok=True)
     (folder / "test_it.py").write_text(HEAD + source)
-    return dict(shown_by(folder))
+    return dict(shown_by("setting", folder))
 
 
 def test_markers_are_found_on_functions_and_methods(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_marker_on_what_is_no_test_that_runs_is_refused(tmp_path: Path, source
 
 @pytest.mark.parametrize("names", ["", "NAME", '"a", 3', 'f"a{1}"', 'name="a"'])
 def test_a_marker_that_names_no_plain_text_is_refused(tmp_path: Path, names: str) -> None:
-    with pytest.raises(ValueError, match="should name settings as plain text"):
+    with pytest.raises(ValueError, match="should name what it shows as plain text"):
         shown(tmp_path, f"@pytest.mark.setting({names})\ndef test_one(): ...\n")
 
 

@@ -63,6 +63,7 @@ def test_the_depth_of_shown_arguments(app: Umbel, levels: int, text: str) -> Non
     assert only(app).headers["argsrepr"] == text
 
 
+@pytest.mark.option("delivery_mode")
 @pytest.mark.setting("task_default_delivery_mode")
 @pytest.mark.parametrize(("mode", "number"), [(2, 2), ("persistent", 2), ("transient", 1), (1, 1)])
 def test_the_delivery_mode(app: Umbel, mode: Any, number: int) -> None:
@@ -136,6 +137,7 @@ def test_dead_letters_of_so_many_bytes_are_kept(
 # The exchange of the default queue
 
 
+@pytest.mark.option("exchange", "routing_key")
 @pytest.mark.setting("task_default_exchange", "task_default_routing_key")
 @pytest.mark.parametrize(
     ("settings", "exchange", "routing_key"),

@@ -291,6 +291,7 @@ ALIVE: dict[str, tuple[str, tuple[object, ...], Cells]] = {
 CASES = [(name, mode) for name in ALIVE for mode in MODES]
 
 
+@pytest.mark.option("before_start", "on_success", "on_retry", "on_failure", "after_return")
 @pytest.mark.parametrize(("name", "mode"), CASES, ids=lambda value: value)
 def test_an_end_that_the_worker_survives(table: Table, name: str, mode: str) -> None:
     task, args, cells = ALIVE[name]
