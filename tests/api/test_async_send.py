@@ -500,6 +500,26 @@ def test_a_thread_without_work_ends_and_comes_again(
     assert len(waiting(app)) == 2
 
 
+def test_a_process_that_can_start_no_thread_says_so(
+    app: Umbel, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            calls = [add.adelay(n) for n in range(2)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert [str(error) for error in errors] == ["can't start new thread"] * 2
+            with pytest.raises(RuntimeError, match="new thread"):
+                await app.AsyncResult("id")
+        await add.aapply_async((1,), task_id="later")
+
+    run(main())
+    assert ids(app) == ["later"]
+
+
 SCRIPT = """
 import asyncio, os, sys, warnings
 from umbel import Umbel
