@@ -242,9 +242,7 @@ def options_page(shown: Shown) -> str:
             f"`{name}`",
             ", ".join(place for place, names in places if name in names),
             f"`{setting}`" if setting else "",
-            WITHOUT_EFFECT.get(name)
-            or said.get(name)
-            or (SETTINGS[setting].meaning if setting else ""),
+            WITHOUT_EFFECT.get(name) or said.get(name) or meaning,
             ", ".join(f"`{test}`" for test in shown.get(name, [])),
         )
         lines.append(_row(cells))
