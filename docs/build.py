@@ -1,8 +1,8 @@
 """Writes the parts of the pages that follow from the code: ``python docs/build.py``.
 
-``settings.md`` is written whole, from `umbel.settings`; the outcome table in ``architecture.md``,
-between its two marks, from `umbel.outcome`. A test fails while a page differs from what this would
-write.
+``settings.md`` and ``options.md`` are written whole, from the code and from the tests that name
+what they show; the outcome table in ``architecture.md``, between its two marks, from
+`umbel.outcome`. A test fails while a page differs from what this would write.
 """
 
 from __future__ import annotations
@@ -13,10 +13,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from umbel.outcome import End, Options, Settle, Verdict, decide
-from umbel.settings import SETTINGS, UMBEL_SETTINGS, Setting, State, censored
-
 FOLDER: Final = Path(__file__).resolve().parent
+if __name__ == "__main__":  # as a script it sees this folder, not the one around it
+    sys.path.insert(0, str(FOLDER.parent))
+
+from docs.shown import (  # noqa: E402
+    OPTIONS,
+    WITHOUT_EFFECT,
+    Shown,
+    complaints,
+    default_setting,
+    meanings,
+    shown_by,
+)
+
+from umbel.options import RETRY_NAMES, CallKeywords, TaskKeywords  # noqa: E402
+from umbel.outcome import End, Options, Settle, Verdict, decide  # noqa: E402
+from umbel.settings import SETTINGS, UMBEL_SETTINGS, Setting, State, censored  # noqa: E402
+
 BEGIN: Final = "<!-- written by docs/build.py -->"
 END: Final = "<!-- end of what docs/build.py writes -->"
 
@@ -132,16 +146,21 @@ except ImproperlyConfigured as error:
 ```
 
 A setting that one word can carry is also read from the environment: `UMBEL_` and its name in upper
-case (`UMBEL_WORKER_LEASE_TIME=10`), and `CELERY_BROKER_URL` and `CELERY_RESULT_BACKEND` as Celery
-does. The environment wins over what the app is made with, an assignment to `app.conf` over both.
-`umbel -A tasks settings` shows what an app has changed, `umbel settings NAME` explains a setting.
+case (`UMBEL_WORKER_LEASE_TIME=10`), and `CELERY_BROKER_URL`, `CELERY_BROKER_READ_URL`,
+`CELERY_BROKER_WRITE_URL` and `CELERY_RESULT_BACKEND` as Celery does. The environment wins over what
+the app is made with, an assignment to `app.conf` over both. `umbel -A tasks settings` shows what an
+app has changed, `umbel settings NAME` explains a setting.
 
-Durations are in seconds.
+Durations are in seconds. Beside each honoured setting stands a test that changes it and sees what
+follows; this page can't be built while one has none. Options of tasks and calls, which go above
+settings, have [a page of their own](options.md).
 """
 
 
-def settings_page() -> str:
-    """settings.md."""
+def settings_page(shown: Shown) -> str:
+    """settings.md. Raises `ValueError` where settings and the tests that show them don't fit."""
+    if wrong := complaints(shown):
+        raise ValueError("\n".join(wrong))
     own = {setting.name for setting in UMBEL_SETTINGS}
     groups: tuple[tuple[str, str, Callable[[Setting], bool]], ...] = (
         (
@@ -169,18 +188,69 @@ def settings_page() -> str:
     parts = [INTRODUCTION]
     for heading, sentence, belongs in groups:
         chosen = [setting for setting in SETTINGS.values() if belongs(setting)]
-        parts.append(f"## {heading}\n\n{sentence}\n\n{_settings_table(chosen)}\n")
+        parts.append(f"## {heading}\n\n{sentence}\n\n{_settings_table(chosen, shown)}\n")
     return "\n".join(parts)
 
 
-def _settings_table(settings: Iterable[Setting]) -> str:
-    lines = ["| setting | default | takes | meaning |", "|---|---|---|---|"]
+def _settings_table(settings: Iterable[Setting], shown: Shown) -> str:
+    lines = ["| setting | state | default | takes | meaning | test |", "|---|---|---|---|---|---|"]
     for setting in settings:
         meaning = setting.meaning + (f"; {setting.sentence}" if setting.sentence else "")
         default = repr(censored(setting.name, setting.default))
-        cells = (f"`{setting.name}`", f"`{default}`", setting.type, meaning)
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        cells = (
+            f"`{setting.name}`",
+            setting.state.value,
+            f"`{default}`",
+            setting.type,
+            meaning,
+            ", ".join(f"`{test}`" for test in shown.get(setting.name, [])),
+        )
+        lines.append(_row(cells))
     return "\n".join(lines)
+
+
+# The options.
+
+OPTIONS_INTRODUCTION: Final = """\
+# Options of tasks and calls
+
+Written by `docs/build.py` from the code and from the tests that show the options. A *task* has
+them in `@app.task(…)`, in its class or as attributes; a *call* in `apply_async(…)`, `send_task(…)`,
+a signature or a route; a *retry* in `self.retry(…)`. What a call says wins over what its task says,
+and that over the setting. An option that doesn't exist is a `TypeError` that names the nearest one.
+
+| option | of | setting below it | meaning | test |
+|---|---|---|---|---|
+"""
+
+
+def options_page(shown: Shown) -> str:
+    """options.md. Raises `ValueError` where options and the tests that show them don't fit."""
+    if wrong := complaints(shown, "option"):
+        raise ValueError("\n".join(wrong))
+    said = meanings()
+    lines = []
+    for name in OPTIONS:
+        places = (
+            ("task", TaskKeywords.__annotations__),
+            ("call", CallKeywords.__annotations__),
+            ("retry", RETRY_NAMES),
+        )
+        setting = default_setting(name)
+        meaning = SETTINGS[setting].meaning if setting == f"task_{name}" else ""
+        cells = (
+            f"`{name}`",
+            ", ".join(place for place, names in places if name in names),
+            f"`{setting}`" if setting else "",
+            WITHOUT_EFFECT.get(name) or said.get(name) or meaning,
+            ", ".join(f"`{test}`" for test in shown.get(name, [])),
+        )
+        lines.append(_row(cells))
+    return OPTIONS_INTRODUCTION + "\n".join(lines) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 # The pages.
@@ -199,7 +269,8 @@ def pages(folder: Path = FOLDER) -> dict[Path, str]:
     """What each page should be."""
     architecture = folder / "architecture.md"
     return {
-        folder / "settings.md": settings_page(),
+        folder / "settings.md": settings_page(shown_by()),
+        folder / "options.md": options_page(shown_by("option")),
         architecture: with_part(architecture.read_text(encoding="utf-8"), outcome_table()),
     }
 
@@ -214,7 +285,12 @@ def stale(folder: Path = FOLDER) -> list[str]:
 
 
 def main() -> int:
-    for path, text in pages().items():
+    try:
+        written = pages()
+    except ValueError as error:
+        print(f"docs/build.py: nothing is written:\n{error}", file=sys.stderr)  # noqa: T201
+        return 1
+    for path, text in written.items():
         path.write_text(text, encoding="utf-8")
     return 0
 

@@ -54,6 +54,11 @@ TASK: Final[Mapping[str, str]] = {
     "add_to_chord": _WORKFLOWS,
 }
 
+SIGNATURE: Final[Mapping[str, str]] = {
+    "election": _EVENTS,
+    "register_type": "isn't there: the kinds of signatures are fixed",
+}
+
 CONTROL: Final[Mapping[str, str]] = dict.fromkeys(
     (
         "inspect", "ping", "broadcast", "election", "revoke_by_stamped_headers", "rate_limit",

@@ -14,6 +14,7 @@ from datetime import datetime
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar
 
+from umbel.absent import without
 from umbel.current import get_current_app
 from umbel.exceptions import ImproperlyConfigured, IncompleteStream, TimeoutError
 from umbel.joining import refuse_to_wait
@@ -44,6 +45,18 @@ OnMessage = Callable[[dict[str, Any]], object]
 OnInterval = Callable[[], object]
 
 
+_GRAPH: Final = (
+    "comes with the release 'Workflows'. Until then iterdeps(intermediate=True) gives the pairs of "
+    "a result and its children"
+)
+_ABSENT: Final = {
+    "graph": _GRAPH,
+    "build_graph": _GRAPH,
+    "revoke_by_stamped_headers": "comes with the release 'Events and remote control'. Until then "
+    "revoke() takes tasks by their ids",
+}
+
+
 class Change(NamedTuple):
     """A state that a task has come to, and what is stored with it."""
 
@@ -51,6 +64,7 @@ class Change(NamedTuple):
     info: Any
 
 
+@without("result", _ABSENT)
 class AsyncResult(Generic[R_co]):
     """What has become of one message. Equal to another of the same id, and to the id as text.
 
@@ -92,6 +106,11 @@ class AsyncResult(Generic[R_co]):
         if store is None:
             raise no_store()
         return store
+
+    @property
+    def supports_native_join(self) -> bool:
+        """Always: several results are read in one trip, whatever the store."""
+        return True
 
     # What is stored
 

@@ -74,10 +74,12 @@ class Background(ABC):
         self._closing = False
 
     def _wake(self) -> None:
-        """Have the thread look for work; called within `_changed`."""
+        """Have the thread look for work, which it finds once `_changed`, within which this is
+        called, is let go of. Raises `RuntimeError` where no thread can be started."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
         else:
             self._changed.notify()
 

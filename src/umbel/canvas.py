@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
+from umbel.absent import SIGNATURE, without
 from umbel.current import get_current_app
 from umbel.exceptions import ImproperlyConfigured
 from umbel.publish import ORIGIN, new_id
@@ -38,6 +39,7 @@ CHAIN: Final = "celery.chain"
 _LATER: Final = frozenset({"group", "chord", "chunks", "xmap", "xstarmap"})
 
 
+@without("signature", SIGNATURE)
 class Signature:
     """One call: a task's name, arguments, options. Equal to another, or its dict, of the same form.
 
@@ -93,6 +95,14 @@ class Signature:
     def id(self) -> str | None:
         """The id that it will have, once it is frozen."""
         return self.options.get("task_id")
+
+    @property
+    def parent_id(self) -> str | None:
+        return self.options.get("parent_id")
+
+    @property
+    def root_id(self) -> str | None:
+        return self.options.get("root_id")
 
     # Sending
 
@@ -156,6 +166,10 @@ class Signature:
         """Run the task here and now."""
         call = self.clone(args, kwargs)
         return call.type(*call.args, **call.kwargs)
+
+    def __invert__(self) -> Any:
+        """``~sig``: send it and wait for its value."""
+        return self.delay().get()
 
     # Making others of it
 
@@ -268,6 +282,11 @@ class Signature:
                 forms.append(form_of(each.stamp(visitor, append_stamps, **given)))
             self.options[option] = forms
 
+    def flatten_links(self) -> list[Signature]:
+        """Itself and what is linked to it for success, and what is linked to that."""
+        linked = (from_dict(form, self._app) for form in self.options.get("link") or ())
+        return [self, *(each for link in linked for each in link.flatten_links())]
+
     def freeze(
         self,
         _id: str | None = None,
@@ -316,11 +335,37 @@ class Signature:
         args, kwargs = typed.lower(self.args, self.kwargs, JSON.keeps)
         return {**form, "args": list(args), "kwargs": dict(kwargs)}
 
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any], app: Umbel | None = None) -> Signature:
+        """The signature that has this form."""
+        return from_dict(d, app)
+
     def keys(self) -> tuple[str, ...]:
         return KEYS
 
+    def values(self) -> tuple[Any, ...]:
+        return tuple(self.__json__().values())
+
+    def items(self) -> tuple[tuple[str, Any], ...]:
+        return tuple(self.__json__().items())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The part of its form that is named, or `default`."""
+        return self.__json__().get(key, default)
+
     def __getitem__(self, key: str) -> Any:
         return self.__json__()[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key not in KEYS:
+            raise KeyError(f"a signature has no {key!r}; it has {', '.join(KEYS)}")
+        setattr(self, key, tuple(value) if key == "args" else value)
+
+    def __contains__(self, key: object) -> bool:
+        return key in KEYS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(KEYS)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Signature):
@@ -328,8 +373,13 @@ class Signature:
         return self.__json__() == other if isinstance(other, dict) else NotImplemented
 
     def __repr__(self) -> str:
-        named = [f"{name}={safe_repr(value, 80)}" for name, value in self.kwargs.items()]
-        return f"{self.task}({', '.join([*(safe_repr(each, 80) for each in self.args), *named])})"
+        return self.reprcall()
+
+    def reprcall(self, *args: Any, **kwargs: Any) -> str:
+        """How a call of it with these arguments looks."""
+        call = self.clone(args, kwargs) if args or kwargs else self
+        named = [f"{name}={safe_repr(value, 80)}" for name, value in call.kwargs.items()]
+        return f"{call.task}({', '.join([*(safe_repr(each, 80) for each in call.args), *named])})"
 
     def _copy(self) -> Self:
         made = object.__new__(type(self))
@@ -344,6 +394,11 @@ class Signature:
             app=self._app,
         )
         return made
+
+    # Last, since a class's own names hide the module's below them.
+    def AsyncResult(self, task_id: str) -> AsyncResult[Any]:
+        """The result of a message of its task."""
+        return AsyncResult(task_id, app=self.app, task_name=self.task)
 
     def _append(self, option: str, other: Signature | Mapping[str, Any]) -> None:
         form, linked = form_of(other), self.options.setdefault(option, [])
@@ -536,8 +591,10 @@ class chain(Signature):
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def __repr__(self) -> str:
-        return " | ".join(map(repr, self.tasks)) or "chain()"
+    def reprcall(self, *args: Any, **kwargs: Any) -> str:
+        """How a call of it with these arguments looks."""
+        steps = self.clone(args, kwargs).unchained() if args or kwargs else self.tasks
+        return " | ".join(map(repr, steps)) or "chain()"
 
 
 _FOR_STEPS: Final = frozenset({"link", "link_error", "task_id", "chain"})

@@ -95,9 +95,14 @@ class Coalescer(Background):
         return call.postings
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._changed:
-            self._queue.extend(self._gathered.pop(loop, ()))
-            self._wake()
+        calls = self._gathered.pop(loop, [])
+        try:
+            with self._changed:
+                self._wake()
+                self._queue.extend(calls)
+        except RuntimeError as error:  # no thread can be started
+            for call in calls:
+                settle(call.future, None, own(error))
         for each in tuple(self._gathered):
             if each.is_closed():  # in the turn in which it had sent something
                 self._gathered.pop(each, None)
@@ -105,8 +110,8 @@ class Coalescer(Background):
     async def _room(self, loop: asyncio.AbstractEventLoop) -> None:
         future: asyncio.Future[Any] = loop.create_future()
         with self._changed:
-            self._outside.append(Answer(loop, partial(settle, future, None, None)))
             self._wake()
+            self._outside.append(Answer(loop, partial(settle, future, None, None)))
         await future
 
     def _renew(self) -> None:

@@ -6,11 +6,21 @@ import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from umbel.exceptions import ImproperlyConfigured
+from umbel.exceptions import FixupWarning, ImproperlyConfigured
 from umbel.naming import modern, settings_in
 from umbel.settings import FROM_DEFAULTS, FROM_OBJECT, Settings, parse_text
+from umbel.warning import warn
+
+_LOADERS: Final = {
+    "": False,
+    "app": False,
+    "celery.loaders.app:AppLoader": False,
+    "default": True,
+    "celery.loaders.default:Loader": True,
+}
+"""Celery's own loaders, and whether they look for a module ``celeryconfig``."""
 
 Defaults = Mapping[str, object] | Callable[[], Mapping[str, object]]
 
@@ -111,9 +121,23 @@ def named_by(variable: str, silent: bool) -> str | None:
     return name or None
 
 
-def module_in(environ: Mapping[str, str]) -> str | None:
-    """The module with settings that the environment names, for an app that names none."""
-    return environ.get("UMBEL_CONFIG_MODULE") or environ.get("CELERY_CONFIG_MODULE") or None
+def source_in(environ: Mapping[str, str]) -> Source | None:
+    """The module with settings that the environment names, for an app that names none.
+
+    That of ``UMBEL_CONFIG_MODULE`` or ``CELERY_CONFIG_MODULE``; with Celery's default loader
+    ``celeryconfig``, if there is one. Warns of any other loader.
+    """
+    loader = environ.get("CELERY_LOADER", "")
+    if loader not in _LOADERS:
+        warn(
+            f"CELERY_LOADER is {loader!r}, and Umbel has no loaders: settings are read from the "
+            "module that config_from_object() or CELERY_CONFIG_MODULE names",
+            FixupWarning,
+        )
+    name = environ.get("UMBEL_CONFIG_MODULE") or environ.get("CELERY_CONFIG_MODULE")
+    if name:
+        return Source(name, "", silent=False)
+    return Source("celeryconfig", "", silent=True) if _LOADERS.get(loader) else None
 
 
 def from_arguments(arguments: Iterable[str], namespace: str) -> dict[str, object]:

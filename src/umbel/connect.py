@@ -26,7 +26,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Final, Literal, Protocol
@@ -34,9 +34,11 @@ from typing import Final, Literal, Protocol
 from umbel.clock import Clock
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
 from umbel.formats import ResultFormat
+from umbel.message import Posting
 from umbel.patientstore import Patience, PatientStore
 from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
 from umbel.request import executing
+from umbel.routing import Queue, Router
 from umbel.settings import Settings, censored
 
 logger = logging.getLogger("umbel")
@@ -217,8 +219,10 @@ class Connections:
         clock: Clock,
         results: Callable[[], Results],
         default_url: str = DEFAULT_URL,
+        router: Callable[[], Router] = Router,
     ) -> None:
         self._conf = conf
+        self._router = router
         self._default_url = default_url
         self._results = results
         self._clock = clock
@@ -237,6 +241,10 @@ class Connections:
         self._opened_with: tuple[str | None, ...] = ()
         self.declared: set[str] = set()
         """Queues that this process has already made exist."""
+        self._led: set[str] = set()
+        """Exchanges whose queues it has made exist."""
+        self._made: set[Queue] = set()
+        """Queues that calls have named as objects."""
         _all.add(self)
 
     @property
@@ -294,19 +302,41 @@ class Connections:
             self._seen_version = self._conf.version
             if self._opened_with not in ((), self.urls):
                 self._replaced += self._let_go()
-                self.declared = set()
+                self._forget_declared()
                 self._opened_with = ()
 
     def declare(self, queue: str) -> None:
         """Make `queue` exist, once per process."""
-        self.outlet.declare([queue])
+        self.outlet.declare([queue], self._router().links(queue))
         self.declared.add(queue)
+
+    def prepare(self, posting: Posting) -> None:
+        """Make what a posting goes to exist, as far as this app knows of it."""
+        if not posting.exchange:
+            return self.declare(posting.routing_key)
+        if posting.exchange in self._led:
+            return None
+        queues, links = self._router().behind(posting.exchange)
+        if queues:
+            self.outlet.declare(queues, links)
+            self._led.add(posting.exchange)
+        return None
+
+    def declare_all(self, queues: Iterable[Queue]) -> None:
+        """Make queues exist, with their bindings, but for those that workers make."""
+        for queue in queues:
+            if queue not in self._made and not queue.per_run:
+                self.outlet.declare([queue.name], queue.links)
+                self._made.add(queue)
+
+    def _forget_declared(self) -> None:
+        self.declared, self._led, self._made = set(), set(), set()
 
     def close(self) -> None:
         """Close what is open; a later use opens anew."""
         with self._lock:
             drivers = [*self._let_go(), *self._replaced]
-            self.declared = set()
+            self._forget_declared()
             self._opened_with = ()
             self._replaced = []
         for driver in drivers:
@@ -397,14 +427,22 @@ class Connections:
             dead_max_bytes=conf.dead_letters_max_bytes,
         )
 
-    def _say_default(self) -> None:
-        if self._default_url != DEFAULT_URL:
+    def unopened(self) -> BrokerDriver:
+        """A driver of the broker that isn't opened, to be asked what it is."""
+        self._check_default()
+        return make_broker(self.broker_url, BrokerOptions(), self._clock)
+
+    def _check_default(self) -> None:
+        if not self.names_a_broker and self._default_url != DEFAULT_URL:
             raise ImproperlyConfigured(
                 f"no broker is named, and this app's default is Celery's, {self._default_url}, "
                 "which comes with the release 'RabbitMQ'. Name one, for example with "
                 "broker='sqlite:///tasks.db', the setting broker_url or the environment variable "
                 "CELERY_BROKER_URL"
             )
+
+    def _say_default(self) -> None:
+        self._check_default()
         if not self._warned_default:
             self._warned_default = True
             path = os.path.abspath(DEFAULT_URL.removeprefix("sqlite:///"))
@@ -419,7 +457,7 @@ class Connections:
         self._lock = threading.RLock()
         self._inherited += [*self._let_go(), *self._replaced]
         self._replaced = []
-        self.declared = set()
+        self._forget_declared()
         for driver, url in zip(drivers, self._opened_with, strict=False):
             if driver is not None and url is not None and lives_in_one_process(url):
                 self._bereft[url] = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from builtins import list as List
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from umbel.exceptions import InvalidTaskError
+from umbel.exceptions import InvalidTaskError, Unroutable
 from umbel.message import Message, Posting
 from umbel.ports import DeadLetter
 from umbel.protocol import first_message, priority_of
@@ -14,6 +14,9 @@ from umbel.publish import new_id
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
+
+
+_SENT_TO: Final = ("exchange", "routing_key")
 
 
 class DeadLetters:
@@ -34,8 +37,10 @@ class DeadLetters:
     def requeue(self, task_id: str) -> bool:
         """Send it once more as it was first sent: same id, no retries, due now, never expiring.
 
-        Its stored result and its revocation are forgotten. False where there is no such dead
-        letter. Raises `InvalidTaskError` for one that has no id or can't be read.
+        Its stored result and its revocation are forgotten. It goes to its queue; where that ended
+        with the worker whose own it was, to the exchange that it was sent to. False where there
+        is no such dead letter. Raises `InvalidTaskError` for one that has no id or can't be read,
+        `Unroutable` where it can't go anywhere any more.
         """
         broker = self._app.broker
         dead = broker.dead_find(task_id)
@@ -51,15 +56,20 @@ class DeadLetters:
                 "a dead letter that has no id can't be sent again, since no worker would run it. "
                 "Delete all of these: umbel dead delete ''"
             )
-        message = first_message(dead.message, queue=dead.queue, delivery_tag=new_id())
         # Before the requeue, or a fast worker's new result would be forgotten in place of it.
         store = self._app.store
         if store is not None:
             store.forget([task_id])
         broker.declare([dead.queue])
-        return broker.dead_requeue(
-            task_id, Posting(message, routing_key=dead.queue, priority=priority_of(message))
-        )
+        try:
+            return broker.dead_requeue(task_id, _again(dead.message, dead.queue))
+        except Unroutable:
+            # Its queue ended with its worker: a broadcast is sent to whoever is there now.
+            sent = dead.message.properties.get("delivery_info")
+            exchange, key = (sent.get(n) for n in _SENT_TO) if isinstance(sent, dict) else ("", "")
+            if not exchange or not isinstance(exchange, str) or not isinstance(key, str):
+                raise
+            return broker.dead_requeue(task_id, _again(dead.message, key, exchange))
 
     def delete(self, task_id: str) -> bool:
         """Delete all of this id for good; False where there is none."""
@@ -68,3 +78,9 @@ class DeadLetters:
     def delete_all(self, queue: str | None = None) -> int:
         """Delete all of them, or those of one queue, for good; how many there were."""
         return self._app.broker.dead_delete(None, queue)
+
+
+def _again(message: Message, routing_key: str, exchange: str = "") -> Posting:
+    """The posting that sends a message as it was first sent."""
+    first = first_message(message, queue=routing_key, exchange=exchange, delivery_tag=new_id())
+    return Posting(first, routing_key, exchange, priority=priority_of(first))

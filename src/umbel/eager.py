@@ -479,4 +479,5 @@ def _signal_arguments(
             return {**call, "exception": ended.error, "traceback": tb, "einfo": ended.einfo}
         case _:
             state = verdict.postrun_state
-            return {**call, "task": task, "retval": ended.retval, "state": state}
+            retval = ended.reason if isinstance(ended.reason, Retry) else ended.retval
+            return {**call, "task": task, "retval": retval, "state": state}

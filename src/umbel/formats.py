@@ -110,13 +110,24 @@ def encode_call(
     return form.body(args, kwargs, embed, max_size)
 
 
+def format_of(message: Message, own: Serializers) -> CallFormat | None:
+    """How the body of a message was made that is to be sent from here; None: plain JSON."""
+    compression = message.headers.get("compression")
+    if message.content_type == JSON.content_type and compression is None:
+        return None
+    kinds = {each.content_type: each for each in own.values()}
+    return CallFormat(
+        kinds.get(message.content_type) or find_serializer(message.content_type),
+        None if compression is None else find_compression(compression),
+    )
+
+
 def sent_call(message: Message, own: Serializers, max_size: int) -> Call | bytes:
     """What a message holds that was just sent here; its bytes, if we sign for others alone."""
-    if message.content_type == JSON.content_type and "compression" not in message.headers:
+    form = format_of(message, own)
+    if form is None:
         return loads_call(message.body)
-    kinds = {each.content_type: each for each in own.values()}
-    serializer = kinds.get(message.content_type) or find_serializer(message.content_type)
-    reader = CallReader({serializer.content_type: serializer}, BOMB_FACTOR * max_size)
+    reader = CallReader({form.serializer.content_type: form.serializer}, BOMB_FACTOR * max_size)
     try:
         return reader.call(message)
     except SecurityError:

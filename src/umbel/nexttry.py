@@ -41,8 +41,8 @@ def next_posting(
     (unix seconds) is written into the message, unless it is None.
     """
     message, queue = _present(request)
-    if address is not None:
-        queue = address.queue
+    if address is None:
+        address = Address("", queue, queue)
     eta = due(call.get("countdown"), call.get("eta"), now, zone)
     headers = next_headers(request)
     headers["eta"] = None if eta is None else eta.text
@@ -55,7 +55,8 @@ def next_posting(
     priority = call.get("priority")
     rebuilt = rebuild_message(
         message,
-        queue=queue,
+        queue=address.routing_key,
+        exchange=address.exchange,
         delivery_tag=new_id(),
         headers=headers,
         priority=priority_of(message) if priority is None else priority_option(priority),
@@ -67,7 +68,8 @@ def next_posting(
     check_size(rebuilt, custom, max_size)
     return Posting(
         message=rebuilt,
-        routing_key=queue,
+        routing_key=address.routing_key,
+        exchange=address.exchange,
         priority=priority_of(rebuilt),
         due_at=eta.at if eta is not None and eta_in_broker else None,
     )

@@ -18,13 +18,14 @@ from umbel.instants import When
 from umbel.request import executing
 from umbel.retry import AutoRetry, Backoff, RetryPolicy
 from umbel.retry.auto import check_together, max_retries_of
-from umbel.routing import Address, Router
+from umbel.routing import Address, Call, Exchange, Queue, Router
 from umbel.settings import Settings, resolve_acks_on_failure, resolve_acks_on_timeout
 from umbel.settings_kinds import DELIVERY_MODE, WrongValue
 from umbel.typed import Typed
 from umbel.warning import warn
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_CALL: Final = Call()
 
 Handler = Callable[..., object]
 ExceptionTypes = tuple[type[BaseException], ...]
@@ -36,9 +37,12 @@ class RetryKeywords(TypedDict, total=False):
     expires: When | None
     """Seconds from now, or an instant, after which it isn't started any more; naive times are in
     the app's zone."""
-    queue: str | None
-    exchange: str | None
+    queue: str | Queue | None
+    exchange: str | Exchange | None
+    exchange_type: str | None
     routing_key: str | None
+    declare: Iterable[str | Queue | Exchange] | None
+    """Queues that are made to exist before it is sent."""
     priority: int | None
     """0 to 9; 9 is served first."""
     headers: Mapping[str, Any] | None
@@ -103,6 +107,8 @@ class TaskKeywords(TypedDict, total=False):
     name: str | None
     base: type[Any] | None
     """The class of the task: `umbel.Task`, or one derived from it."""
+    filter: Callable[[Any], Any] | None
+    """What the decorator gives is made of the task by this."""
     typing: bool | None
     pydantic: bool
     """Arguments are validated as the models they are annotated with; needs the package."""
@@ -145,8 +151,9 @@ class TaskKeywords(TypedDict, total=False):
     """Seconds from the start of the first run, after which no next run is to start."""
     dead_letter_for: type[BaseException] | Iterable[type[BaseException]]
     """Never retried, not even where the task asks for it."""
-    queue: str | None
-    exchange: str | None
+    queue: str | Queue | None
+    exchange: str | Exchange | None
+    exchange_type: str | None
     routing_key: str | None
     priority: int | None
     expires: When | None
@@ -170,7 +177,7 @@ RETRY_NAMES: Final = CALL_NAMES - {
     "result_cls", "route_name", "stamped_headers",
 }  # fmt: skip
 """A retry keeps these of its task."""
-TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__) - {"base"}
+TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__) - {"base", "filter"}
 HANDLERS: Final = ("before_start", "on_success", "on_retry", "on_failure", "after_return")
 SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
 """Options of a task that are the defaults of its calls."""
@@ -306,16 +313,18 @@ def merge_call(
     conf: Settings,
     zone: tzinfo,
     typed: Typed | None = None,
+    told: Call = NO_CALL,
 ) -> Plan:
     """How one call goes out: its own option > the task's > the route's > the setting > default.
 
     An option that the call gives as None counts as given: it takes back what the task says.
     `declared` are the task's own options, `task` is None for a name that isn't known here; of
-    such a task the limits and `ignore_result` are left to the worker.
+    such a task the limits and `ignore_result` are left to the worker. `told` is for functions in
+    `task_routes`.
     Raises `TypeError` and `ValueError` for options that can't be, and what `Router.route` raises.
     """
     given = {**declared, **call}
-    address, routed = router.route(call.get("route_name") or task_name, given)
+    address, routed = router.route(call.get("route_name") or task_name, given, told)
 
     def limit(name: str) -> float | None:
         value = routed.get(name)
@@ -329,14 +338,15 @@ def merge_call(
     delivery_mode = routed.get("delivery_mode")
     ignore_result = routed.get("ignore_result", None if task is None else task.ignore_result)
     retry = routed.get("retry", conf.task_publish_retry)
+    priority = priority_option((conf.task_default_priority or 0) if priority is None else priority)
+    if address.top is not None and priority > address.top:
+        priority = address.top
     return Plan(
         task=task_name,
         typing=task is not None and task.typing,
         address=address,
         options=routed,
-        priority=priority_option(
-            (conf.task_default_priority or 0) if priority is None else priority
-        ),
+        priority=priority,
         expires=cast("When | None", routed.get("expires")),
         time_limit=limit("time_limit"),
         soft_time_limit=limit("soft_time_limit"),

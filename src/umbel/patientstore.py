@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,6 +38,8 @@ class Patience:
 
     def pause(self, number: int) -> float:
         """Before the attempt of this number, from 0: doubled each time, and cut at random."""
+        import random  # few need it, and it loads much
+
         return random.uniform(0, min(self.longest, self.base * 2.0 ** min(number, 64)))
 
 

@@ -158,18 +158,20 @@ def rebuild_message(
     queue: str,
     delivery_tag: str,
     headers: Mapping[str, Any],
+    exchange: str = "",
     priority: int | None = None,
     expiration: str | None = None,
     body: bytes | None = None,
 ) -> Message:
     """`message` once more, for `queue`: `headers` replace its own, all the others survive.
 
+    With an `exchange`, `queue` is the routing key.
     `body` None keeps the old one, byte for byte, `priority` None the old one.
     """
     kept = {name: value for name, value in message.headers.items() if name not in _HOPS}
     properties = {
         **message.properties,
-        "delivery_info": {"exchange": "", "routing_key": queue},
+        "delivery_info": {"exchange": exchange, "routing_key": queue},
         "delivery_tag": delivery_tag,
     }
     properties.pop("expiration", None)
@@ -189,10 +191,14 @@ def rebuild_message(
     )
 
 
-def first_message(message: Message, *, queue: str, delivery_tag: str) -> Message:
+def first_message(
+    message: Message, *, queue: str, delivery_tag: str, exchange: str = ""
+) -> Message:
     """`message` as it was first sent, but due now and never expiring."""
     headers = {"retries": 0, "eta": None, "expires": None}
-    return rebuild_message(message, queue=queue, delivery_tag=delivery_tag, headers=headers)
+    return rebuild_message(
+        message, queue=queue, delivery_tag=delivery_tag, headers=headers, exchange=exchange
+    )
 
 
 def next_headers(request: Context) -> dict[str, Any]:

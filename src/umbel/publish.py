@@ -28,6 +28,7 @@ from umbel.options import Plan
 from umbel.protocol import HEADERS, NO_EMBED, build_message
 from umbel.request import Child, current_request, executing
 from umbel.retry import RetryPolicy
+from umbel.routing import Queue, declared
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
@@ -109,6 +110,8 @@ class Publisher:
             eta = due(options.get("countdown"), options.get("eta"), now, plan.zone)
             expires, expiration = expiry(plan.expires, now, plan.zone)
             custom = custom_headers(options.get("headers"))
+            if "declare" in options:
+                self._publish((), plan.policy, declared(options["declare"]))
         form = None
         if plan.serializer != JSON.name or plan.compression is not None:
             form = self.call_format(plan.serializer, plan.compression)
@@ -196,12 +199,12 @@ class Publisher:
     @property
     def coalescer(self) -> Coalescer:
         """What publishes for coroutines."""
-        kept: Coalescer | None = self.__dict__.get("_coalescer")
-        if kept is None:
+        if "_coalescer" not in self.__dict__:
             from umbel.coalescing import Coalescer  # loads asyncio, which others need not
 
             made = Coalescer(lambda postings: self._publish(postings, None))
-            kept = self.__dict__.setdefault("_coalescer", made)
+            self.__dict__.setdefault("_coalescer", made)
+        kept: Coalescer = self.__dict__["_coalescer"]
         return kept
 
     def close(self) -> None:
@@ -222,14 +225,22 @@ class Publisher:
             batch = batch.outer
         return False
 
-    def _publish(self, postings: Sequence[Posting], policy: RetryPolicy | None) -> None:
+    def _publish(
+        self,
+        postings: Sequence[Posting],
+        policy: RetryPolicy | None,
+        queues: Sequence[Queue] = (),
+    ) -> None:
+        """Make `queues` exist, and publish."""
         waits = None
         while True:
             try:
                 connections = self._connections
+                if queues:
+                    connections.declare_all(queues)
                 for posting in postings:
-                    if posting.routing_key not in connections.declared:
-                        connections.declare(posting.routing_key)
+                    if posting.exchange or posting.routing_key not in connections.declared:
+                        connections.prepare(posting)
                 return connections.outlet.publish(postings)
             except BrokerUnavailable as error:
                 if policy is None or not isinstance(

@@ -129,6 +129,16 @@ class Queue:
         return self.name
 
     @property
+    def per_run(self) -> bool:
+        """Whether each worker that consumes it has one of its own."""
+        return False
+
+    def of_run(self, run: str) -> Queue:
+        """The queue that one run of a worker consumes for it."""
+        del run
+        return self
+
+    @property
     def is_direct(self) -> bool:
         """Whether it is reached by its name, unless something else is asked for."""
         return self.exchange.type == "direct"
@@ -230,8 +240,13 @@ class Broadcast(Queue):
 
     shared: bool
 
+    @property
+    def per_run(self) -> bool:
+        return not self.shared
+
     def of_run(self, run: str) -> Queue:
-        """The queue that one run has for itself."""
+        if self.shared:
+            return self
         return Queue(f"bcast.{self.name}.{run}", self.exchange, self.routing_key)
 
 

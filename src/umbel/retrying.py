@@ -17,6 +17,7 @@ from umbel.options import RETRY_NAMES, check_call_names
 from umbel.protocol import first_run_at
 from umbel.request import Context
 from umbel.retry import Backoff, retries_left
+from umbel.routing import Call
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON
 from umbel.typed import Args
@@ -136,7 +137,7 @@ def _next_posting(
     app = task.app
     form = None
     if new_call is not None:
-        plan = task.plan(call)
+        plan = task.plan(call, *new_call)
         form = app.publisher.call_format(plan.serializer, plan.compression)
         if plan.typed is not None:
             keeps = (form.serializer if form else JSON).keeps
@@ -147,7 +148,7 @@ def _next_posting(
         request,
         call,
         new_call,
-        app.address(task.name, call),
+        app.address(task.name, call, Call(*(new_call or _present_call(request)), task)),
         now=now,
         zone=app.zone,
         max_size=app.conf.task_max_message_size,
@@ -156,6 +157,10 @@ def _next_posting(
         form=form,
         first_run_at=first_run_at(request, now) if limited else None,
     )
+
+
+def _present_call(request: Context) -> tuple[Args, Mapping[str, Any]]:
+    return tuple(request.args or ()), request.kwargs or {}
 
 
 def _next_arguments(

@@ -170,7 +170,7 @@ class Router:
         queues = [
             queue
             for queue in known.values()
-            if not is_per_run(queue)
+            if not queue.per_run
             if queue.name == exchange or any(link.exchange == exchange for link in queue.links)
         ]
         return [queue.name for queue in queues], [link for each in queues for link in each.links]
@@ -266,7 +266,7 @@ class Router:
         return Address(queue.exchange.name, key or queue.routing_key, queue.name, top)
 
     def _directly(self, queue: Queue) -> Address:
-        if is_per_run(queue):
+        if queue.per_run:
             return Address(queue.exchange.name, queue.routing_key, queue.name, self._top)
         return Address("", queue.name, queue.name, queue.capped(self._top))
 
@@ -353,11 +353,6 @@ class Router:
     def _nearest(self, name: str) -> list[str]:
         close = difflib.get_close_matches(name, self._declared, n=_NAMED_IN_ERRORS)
         return [*close, *sorted(self._declared.keys() - set(close))]
-
-
-def is_per_run(queue: Queue) -> bool:
-    """Whether each worker that consumes it has one of its own."""
-    return isinstance(queue, Broadcast) and not queue.shared
 
 
 def _prefer(call: Destination, route: Route) -> Destination:

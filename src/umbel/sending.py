@@ -93,11 +93,12 @@ def _named(
         )
     if not isinstance(name, str) or not name:
         raise TypeError(f"the name of a task is {name!r:.80}; expected a text")
+    args, kwargs = positional_arguments(args, name), named_arguments(kwargs, name)
     return Named(
         app,
-        app.plan(name, check_links(options), app.tasks.get(name)),
-        positional_arguments(args, name),
-        named_arguments(kwargs, name),
+        app.plan(name, check_links(options), app.tasks.get(name), args, kwargs),
+        args,
+        kwargs,
         new_id() if task_id is None else checked_id(task_id),
         options.get("add_to_parent", True),
     )
@@ -119,6 +120,9 @@ def make_router(conf: Settings) -> Router:
         conf.task_queues,
         default_queue=conf.task_default_queue,
         default_exchange=conf.task_default_exchange,
+        default_exchange_type=conf.task_default_exchange_type,
         default_routing_key=conf.task_default_routing_key,
         create_missing=conf.task_create_missing_queues,
+        missing_exchange_type=conf.task_create_missing_queue_exchange_type,
+        max_priority=conf.task_queue_max_priority,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import tzinfo
 from typing import Literal, NamedTuple
 
@@ -124,10 +124,12 @@ class Settings:
     task_always_eager: bool
     task_annotations: object
     task_compression: str | None
+    task_create_missing_queue_exchange_type: str | None
     task_create_missing_queues: bool
     task_dead_letters: bool
     task_default_delivery_mode: Literal[1, 2]
     task_default_exchange: str | None
+    task_default_exchange_type: str
     task_default_priority: int | None
     task_default_queue: str
     task_default_routing_key: str | None
@@ -140,11 +142,12 @@ class Settings:
     task_protocol: Literal[2]
     task_publish_retry: bool
     task_publish_retry_policy: Mapping[str, object]
+    task_queue_max_priority: int | None
     task_queues: Iterable[object] | Mapping[str, object] | None
     task_reject_on_worker_lost: bool | None
     task_repr_maxlevels: int
     task_retry_on_worker_lost: bool
-    task_routes: Mapping[object, object] | Sequence[object] | None
+    task_routes: object
     task_serializer: str
     task_soft_time_limit: float | None
     task_store_eager_result: bool
@@ -155,6 +158,7 @@ class Settings:
     timezone: str | tzinfo | None
     worker_concurrency: int | None
     worker_deduplicate_successful_tasks: bool
+    worker_direct: bool
     worker_enable_soft_shutdown_on_idle: bool
     worker_hijack_root_logger: bool
     worker_lease_time: float
@@ -319,7 +323,7 @@ class Settings:
         return {
             name: self.__dict__[name]
             for name, setting in SETTINGS.items()
-            if self.__dict__[name] != setting.default
+            if self.__dict__[name] != self._defaults.get(name, setting.default)
         }
 
     without_defaults = non_defaults

@@ -15,6 +15,7 @@ from math import isfinite, isnan
 
 from umbel.compression import find_compression
 from umbel.exceptions import ImproperlyConfigured
+from umbel.exchanges import EXCHANGE_TYPES
 
 API = "the release that completes Celery's API"
 
@@ -282,6 +283,9 @@ def _delivery_mode(value: object) -> int:
 
 DELIVERY_MODE = Kind("2 (or 'persistent') or 1 (or 'transient')", _delivery_mode, str)
 
+EXCHANGE_TYPE = one_of(
+    {name: name for name in EXCHANGE_TYPES}, {}, "'direct', 'topic', 'fanout' or 'headers'"
+)
 PRIORITY_ORDER = one_of(
     {"high-first": "high-first", "low-first": "low-first"}, {}, "'high-first' or 'low-first'"
 )

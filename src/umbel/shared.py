@@ -81,12 +81,14 @@ def shared_task(
     return _share(fun, bind, options)
 
 
-def _share(fun: Callable[..., Any], bind: bool, options: Mapping[str, Any]) -> Proxy:
+def _share(fun: Callable[..., Any], bind: bool, options: dict[str, Any]) -> Any:
     if type(fun) is Proxy or not callable(fun) or not hasattr(fun, "__code__"):
         raise TypeError(
             f"shared_task got {'a task' if type(fun) is Proxy else repr(fun)[:80]}; "
             "expected a function, once"
         )
+    filter = options.pop("filter", None)
     shared = Shared(fun, bind, options)
     SHARED.append(shared)
-    return Proxy(shared.find)
+    task = Proxy(shared.find)
+    return task if filter is None else filter(task)

@@ -281,16 +281,25 @@ before_task_publish = Signal(
     "before_task_publish",
     ["body", "exchange", "routing_key", "headers", "properties", "declare", "retry_policy"],
 )
-"""Sender: the task's name. In the caller, before a message is sent; may change headers and body."""
+"""Sender: the task's name. In the caller, before a message is sent; may change headers and body.
+
+For what follows from a task, and for retries, in its pool process. `retry_policy` is None there.
+"""
 
 after_task_publish = Signal("after_task_publish", ["body", "exchange", "routing_key", "headers"])
-"""Sender: the task's name. In the caller, after a message was sent."""
+"""Sender: the task's name. In the caller, after a message was sent.
+
+For what follows from a task, and for retries, in its pool process, once its end is settled.
+"""
 
 task_sent = Signal("task_sent", ["task_id", "task", "args", "kwargs", "eta", "taskset"])
-"""Sender: the task's name. Deprecated by Celery and never sent: use `after_task_publish`."""
+"""Sender: the task's name. Right after `after_task_publish`, which Celery asks to use instead."""
 
 task_received = Signal("task_received", ["request"])
-"""Sender: the consumer. A worker has taken a message of a task that it knows."""
+"""Sender: who took it, with `app` and `hostname`. In the pool process: a task is to be run.
+
+Not for what has expired or is revoked by then.
+"""
 
 task_prerun = Signal("task_prerun", ["task_id", "task", "args", "kwargs"])
 """Sender: the task. In the pool process, before the function is called."""
@@ -298,7 +307,7 @@ task_prerun = Signal("task_prerun", ["task_id", "task", "args", "kwargs"])
 task_postrun = Signal("task_postrun", ["task_id", "task", "args", "kwargs", "retval", "state"])
 """Sender: the task. In the pool process, after everything else of an execution.
 
-`state` is None where something that isn't an `Exception` ended the task.
+`state` is None where the task was left by `SystemExit` or by the end of its worker.
 """
 
 task_success = Signal("task_success", ["result", "runtime"])
@@ -316,16 +325,19 @@ task_internal_error = Signal(
     "task_internal_error",
     ["task_id", "args", "kwargs", "request", "exception", "traceback", "einfo"],
 )
-"""Sender: the task. What runs the task failed itself; the task's own errors are `task_failure`."""
+"""Sender: the task. In the pool process: it ran, but what follows from it can't be sent.
+
+`task_failure` comes after it; the task's own errors are that alone.
+"""
 
 task_revoked = Signal("task_revoked", ["request", "terminated", "signum", "expired"])
 """Sender: the task. It was revoked before its start, terminated, or had expired."""
 
 task_unknown = Signal("task_unknown", ["message", "exc", "name", "id"])
-"""Sender: the consumer. A message names a task that this worker doesn't know."""
+"""Sender: as of `task_received`. A message names a task that no worker took in time."""
 
 task_rejected = Signal("task_rejected", ["message", "exc"])
-"""Sender: the consumer. A message can't be read or names an unknown task; not for `Reject`."""
+"""Sender: as of `task_received`. A message can't be read; not for `Reject`."""
 
 import_modules = Signal("import_modules")
 """Sender: the app. Before the modules of `imports` and `include` are imported."""
@@ -340,7 +352,7 @@ celeryd_after_setup = Signal("celeryd_after_setup", ["instance", "conf"])
 """Sender: the worker's node name. Queues and logging are set up; queues may still be changed."""
 
 worker_before_create_process = Signal("worker_before_create_process")
-"""Sender: the pool. In the worker, before a pool process is started."""
+"""Sender: the worker. In its first process, before each start of a pool process."""
 
 worker_process_init = Signal("worker_process_init")
 """Sender: the worker's node name. In each pool process, before its first task."""
@@ -349,10 +361,11 @@ worker_process_shutdown = Signal("worker_process_shutdown", ["pid", "exitcode"])
 """Sender: the worker's node name. In each pool process, before it ends."""
 
 worker_ready = Signal("worker_ready")
-"""Sender: the consumer. The worker takes tasks now."""
+"""Sender: the worker. It takes tasks now."""
 
 heartbeat_sent = Signal("heartbeat_sent")
-"""Sender: the heart. The worker has sent its heartbeat event."""
+"""Sender: the heart. The broker has answered a heartbeat of the worker: at least every third
+of `worker_lease_time`."""
 
 worker_shutting_down = Signal("worker_shutting_down", ["sig", "how", "exitcode"])
 """Sender: the worker's node name. A stop was asked for; `how` is ``"Warm"`` or ``"Cold"``."""
@@ -392,4 +405,4 @@ eventlet_pool_apply = Signal("eventlet_pool_apply", ["target", "args", "kwargs"]
 """Sender: the pool. The greenlet pool starts a task; from the same release on."""
 
 user_preload_options = Signal("user_preload_options", ["app", "options"])
-"""Sender: the command. The command line's options of the app are read."""
+"""Never sent: the command line has no options of the app's own."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -26,9 +25,9 @@ from umbel.arguments import (
     named_arguments,
     positional_arguments,
 )
+from umbel.calling import asend, asend_many, send, send_many
 from umbel.canvas import Signature, check_links, chunks, xmap, xstarmap
-from umbel.exceptions import NotProvided, Retry
-from umbel.message import Posting, Result
+from umbel.exceptions import NotProvided
 from umbel.options import (
     HANDLERS,
     NOTHING,
@@ -38,26 +37,21 @@ from umbel.options import (
     ExceptionTypes,
     Handler,
     Plan,
-    RetryKeywords,
     TaskOptions,
     check_call_names,
     check_task_names,
     declared_option,
 )
 from umbel.portable import reduced_task
-from umbel.publish import Args, add_children, new_id
-from umbel.replacing import replace, replaced_here, send_in_place, signature_from_request
-from umbel.request import Child, Context, Requests, request_of, running
+from umbel.publish import Args, new_id
+from umbel.request import Context, running
 from umbel.result import AsyncResult
-from umbel.retrying import make_retry, next_try
-from umbel.sending import custom_result
-from umbel.stored import encode_meta
 from umbel.taskclass import class_options, wrap_options
 from umbel.typed import Typed, typed_parameters
+from umbel.whilerunning import WhileRunning
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
-    from umbel.backend import Backend
     from umbel.eager import EagerResult
 
 P = ParamSpec("P")
@@ -72,7 +66,7 @@ def no_handler(*_: object, **__: object) -> None:
     """What a handler is until it is set."""
 
 
-class Task(Generic[P, R_co]):
+class Task(WhileRunning, Generic[P, R_co]):
     """A function with a name, which can be called here or sent to a worker.
 
     ``@app.task`` makes one; a class of tasks derives from this, has options and handlers as
@@ -176,7 +170,7 @@ class Task(Generic[P, R_co]):
         for handler in HANDLERS:
             if declared.get(handler) is not None:
                 setattr(self, handler, declared[handler])
-        self._has_shadow_name = type(self).shadow_name is not Task.shadow_name
+        self.has_shadow_name = type(self).shadow_name is not Task.shadow_name
         self.__bound__ = True
         self.on_bound(app)
 
@@ -202,7 +196,7 @@ class Task(Generic[P, R_co]):
         fit the function, `EncodeError` where they can't be sent, `Unroutable` where no queue
         takes the message, and `OperationalError` where the broker can't be reached.
         """
-        return self._send(args, kwargs, new_id(), NOTHING)
+        return send(self, args, kwargs, new_id(), NOTHING)
 
     def shadow_name(
         self, args: Args, kwargs: Mapping[str, Any], options: Mapping[str, Any]
@@ -248,7 +242,8 @@ class Task(Generic[P, R_co]):
         datetimes are in the app's time zone.
         """
         check_call_names(options, f"apply_async of task {self.name!r}")
-        return self._send(
+        return send(
+            self,
             positional_arguments(args, self.name),
             named_arguments(kwargs, self.name),
             checked_id(task_id) if task_id is not None else new_id(),
@@ -270,7 +265,7 @@ class Task(Generic[P, R_co]):
         each caller hears of its own message only. A caller that is cancelled takes its message
         back, unless that is on its way: then it may be stored or not.
         """
-        return await self._asend(args, kwargs, new_id(), NOTHING)
+        return await asend(self, args, kwargs, new_id(), NOTHING)
 
     async def aapply_async(
         self,
@@ -281,7 +276,8 @@ class Task(Generic[P, R_co]):
     ) -> AsyncResult[Any]:
         """`apply_async` for coroutines; see `adelay`."""
         check_call_names(options, f"aapply_async of task {self.name!r}")
-        return await self._asend(
+        return await asend(
+            self,
             positional_arguments(args, self.name),
             named_arguments(kwargs, self.name),
             checked_id(task_id) if task_id is not None else new_id(),
@@ -324,47 +320,13 @@ class Task(Generic[P, R_co]):
         ``add.delay_many([(1, 2), (3, 4)])`` sends ``add(1, 2)`` and ``add(3, 4)``: all of them or,
         where it raises, none. For named arguments and options of calls, see `Umbel.batch`.
         """
-        calls = self._checked_calls(calls)
-        if self.app.conf.task_always_eager:
-            return [self._send(each, {}, new_id(), NOTHING) for each in calls]
-        plan = self.plan()
-        prepared = [self._prepare(plan, each, {}, new_id()) for each in calls]
-        results = [result for _, result in prepared]
-        if prepared:
-            self.app.publisher.send([posting for posting, _ in prepared], plan.policy)
-            add_children(results)
-        return results
+        return send_many(self, calls)
 
     async def adelay_many(
         self, calls: Iterable[tuple[Any, ...] | list[Any]]
     ) -> list[AsyncResult[Any]]:
         """`delay_many` for coroutines; see `adelay`."""
-        calls = self._checked_calls(calls)
-        if self.app.conf.task_always_eager:
-            return [await self._asend(each, {}, new_id(), NOTHING) for each in calls]
-        plan = self.plan()
-        results: list[AsyncResult[Any]] = []
-
-        def make() -> list[Posting]:
-            prepared = [self._prepare(plan, each, {}, new_id()) for each in calls]
-            results.extend(result for _, result in prepared)
-            return [posting for posting, _ in prepared]
-
-        if calls:
-            await self.app.publisher.asend(make, plan.policy)
-            add_children(results)
-        return results
-
-    def _checked_calls(self, calls: Iterable[object]) -> list[tuple[Any, ...]]:
-        checked: list[tuple[Any, ...]] = []
-        for number, args in enumerate(calls):
-            if not isinstance(args, (tuple, list)):
-                raise TypeError(
-                    f"delay_many of task {self.name!r} got {args!r:.80} as call {number}; expected "
-                    "a tuple of positional arguments, such as (1, 2) or (name,)"
-                )
-            checked.append(tuple(args))
-        return checked
+        return await asend_many(self, calls)
 
     def s(self, *args: Any, **kwargs: Any) -> Signature:
         """A signature: a call with these arguments, after those that it gets when it is sent."""
@@ -388,22 +350,6 @@ class Task(Generic[P, R_co]):
 
     subtask = signature
 
-    def signature_from_request(
-        self,
-        request: Context | None = None,
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        queue: str | None = None,
-        **options: Any,
-    ) -> Signature:
-        """A call as the one that runs here: its id, arguments, links and options.
-
-        Of another `request`, with other arguments or options, where they are given.
-        """
-        return signature_from_request(self, request, args, kwargs, queue, options)
-
-    subtask_from_request = signature_from_request
-
     def chunks(self, it: Iterable[Any], n: int) -> NoReturn:
         """Many calls in few messages; it comes with the release 'Workflows'."""
         chunks()
@@ -416,14 +362,20 @@ class Task(Generic[P, R_co]):
         """As `map`, with several arguments; it comes with the release 'Workflows'."""
         xstarmap()
 
-    def plan(self, call: Mapping[str, Any] = NOTHING) -> Plan:
-        """How a call with these options goes out; kept for calls without."""
+    def plan(
+        self,
+        call: Mapping[str, Any] = NOTHING,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = NOTHING,
+    ) -> Plan:
+        """How a call with these options goes out; kept for calls without, unless functions in
+        `task_routes` are asked about each."""
         version = self.app.conf.version
         kept = self._plan
         if kept is not None and kept[0] == version and not call:
             return kept[1]
-        made = self.app.plan(self.name, call, self)
-        if not call:
+        made = self.app.plan(self.name, call, self, args, kwargs)
+        if not call and not self.app.router.asks:
             self._plan = version, made
         return made
 
@@ -453,115 +405,6 @@ class Task(Generic[P, R_co]):
         """The task's own options that are defaults of its calls."""
         return {name: self._declared[name] for name in SEND_NAMES if name in self._declared}
 
-    @property
-    def request(self) -> Context:
-        """The request that the task runs for here; an empty one where it doesn't run."""
-        return request_of(self) or Context()
-
-    @property
-    def request_stack(self) -> Requests:
-        """The requests that the task runs for here, the innermost on top."""
-        return Requests(self)
-
-    def push_request(self, *args: Any, **attributes: Any) -> None:
-        """Have the task run for a request with these attributes, until `pop_request`."""
-        self.request_stack.push(Context(*args, **attributes))
-
-    def pop_request(self) -> Context | None:
-        """End what `push_request` began; its request."""
-        return self.request_stack.pop()
-
-    @property
-    def backend(self) -> Backend:
-        """That of the app."""
-        return self.app.backend
-
-    def retry(
-        self,
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        exc: BaseException | None = None,
-        throw: bool = True,
-        eta: datetime | date | str | None = None,
-        countdown: float | timedelta | None = None,
-        max_retries: int | None = None,
-        **options: Unpack[RetryKeywords],
-    ) -> Retry:
-        """End this execution and have the task run again, under the same id.
-
-        Due after `countdown`, at `eta`, by the policy that the task has for `exc`, or after its
-        `default_retry_delay`. The worker sends the message in one step with the end of this
-        execution. Raises the `Retry` unless `throw` is false, and where no retry is left, `exc`
-        or `MaxRetriesExceededError`.
-        Outside a worker: raises `exc`, else the exception that is being handled, else `Retry`.
-        """
-        return make_retry(
-            self,
-            args,
-            kwargs,
-            exc,
-            throw,
-            max_retries,
-            {**options, "countdown": countdown, "eta": eta},
-        )
-
-    def replace(self, sig: Signature | Mapping[str, Any]) -> Any:
-        """End this execution, and have `sig` take its place: ``return self.replace(other.s(1))``.
-
-        Its result is that of this task's id, and what follows from this task follows from it: its
-        callbacks and errbacks, the rest of its chain. It is sent in one step with the end of this
-        execution. Never returns in a worker; in a task that runs in its caller, `sig` is run there
-        and its value returned. Raises `ImproperlyConfigured` for an empty chain.
-        """
-        return replace(self, sig)
-
-    def on_replace(self, sig: Signature) -> Any:
-        """What `replace` does at last with the signature that it has made."""
-        if self.request.called_directly or self.request.is_eager:
-            return replaced_here(self, sig)
-        return send_in_place(self, sig)
-
-    def add_trail(self, result: Child) -> Child:
-        """Note a result as a child of this execution, unless `trail` is off; returns it."""
-        if self.trail:
-            self.request.children.append(result)
-        return result
-
-    def update_state(
-        self,
-        task_id: str | None = None,
-        state: str | None = None,
-        meta: object = None,
-        **_: object,
-    ) -> None:
-        """Store a state of the task's own while it runs, with `meta` as `AsyncResult.info`.
-
-        Of the message `task_id`, the running one unless given; without a `state` it stays as it
-        is. A SUCCESS that is stored stays. A task that runs in the caller stores only with
-        `store_eager_result`. Raises `EncodeError` for a `meta` that can't be stored.
-        """
-        request, app = self.request, self.app
-        task_id = request.id if task_id is None else checked_id(task_id)
-        if task_id is None:
-            raise ValueError(
-                f"update_state of task {self.name!r} outside a running task; name a task_id"
-            )
-        store = app.store
-        if store is None or (request.is_eager and not self.options.store_eager_result):
-            return
-        state = app.AsyncResult(task_id).state if state is None else state
-        data = encode_meta(task_id, state, meta, form=app.result_format)
-        expires = app.conf.result_expires
-        store.put([Result(task_id, state, data, app.clock.wall() + expires if expires else None)])
-
-    def next_try(self, exc: BaseException) -> Retry | None:
-        """The retry that `autoretry_for` asks for after `exc`, as `retry` makes it; or None.
-
-        The one place where a task is retried without asking; the executor calls it, within
-        `running`, with what the function raised. Raises what `retry` raises for a bad message.
-        """
-        return next_try(self, exc)
-
     def __getattr__(self, name: str) -> Any:
         if name in _OPTION_NAMES and "app" in self.__dict__:
             return getattr(self.options, name)
@@ -590,95 +433,6 @@ class Task(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<@task: {self.name} of {self.app.main or 'umbel'}>"
-
-    def _send(
-        self,
-        args: Args,
-        kwargs: Mapping[str, Any],
-        task_id: str,
-        call: Mapping[str, Any],
-    ) -> AsyncResult[Any]:
-        if self._has_shadow_name and "shadow" not in call:
-            call = {**call, "shadow": self.shadow_name(args, kwargs, call)}
-        plan = self.plan(call)
-        if self.app.conf.task_always_eager:
-            return self._eager(plan, args, kwargs, task_id, call)
-        posting, result = self._prepare(plan, args, kwargs, task_id)
-        self.app.publisher.send((posting,), plan.policy)
-        if call.get("add_to_parent", True):
-            add_children((result,))
-        return result
-
-    async def _asend(
-        self,
-        args: Args,
-        kwargs: Mapping[str, Any],
-        task_id: str,
-        call: Mapping[str, Any],
-    ) -> AsyncResult[Any]:
-        if self._has_shadow_name and "shadow" not in call:
-            call = {**call, "shadow": self.shadow_name(args, kwargs, call)}
-        plan = self.plan(call)
-        if self.app.conf.task_always_eager:
-            return await self._aeager(plan, args, kwargs, task_id, call)
-        results: list[AsyncResult[Any]] = []
-
-        def make() -> tuple[Posting]:
-            posting, result = self._prepare(plan, args, kwargs, task_id)
-            results.append(result)
-            return (posting,)
-
-        await self.app.publisher.asend(make, plan.policy)
-        if call.get("add_to_parent", True):
-            add_children(results)
-        return results[0]
-
-    async def _aeager(
-        self,
-        plan: Plan,
-        args: Args,
-        kwargs: Mapping[str, Any],
-        task_id: str,
-        call: Mapping[str, Any],
-    ) -> EagerResult:
-        """`_eager`, on the caller's loop."""
-        from umbel.eager import aapply, as_sent  # needs this module
-
-        if plan.typing:
-            self.check_call(*args, **kwargs)
-        args, kwargs = as_sent(self.app, plan, args, kwargs)
-        return await aapply(self, args, kwargs, task_id, call, sent=True)
-
-    def _eager(
-        self,
-        plan: Plan,
-        args: Args,
-        kwargs: Mapping[str, Any],
-        task_id: str,
-        call: Mapping[str, Any],
-    ) -> EagerResult:
-        """Run it instead of sending it, with what a worker would have got."""
-        from umbel.eager import apply, as_sent  # needs this module
-
-        if plan.typing:
-            self.check_call(*args, **kwargs)
-        args, kwargs = as_sent(self.app, plan, args, kwargs)
-        return apply(self, args, kwargs, task_id, call, sent=True)
-
-    def _prepare(
-        self,
-        plan: Plan,
-        args: Args,
-        kwargs: Mapping[str, Any],
-        task_id: str,
-    ) -> tuple[Posting, AsyncResult[Any]]:
-        if plan.typing:
-            self.check_call(*args, **kwargs)
-        posting = self.app.publisher.build(plan, args, kwargs, task_id)
-        ignored = plan.ignore_result is True
-        if "result_cls" in plan.options:
-            return posting, custom_result(self.app, plan, task_id)
-        return posting, AsyncResult(task_id, app=self.app, task_name=self.name, ignored=ignored)
 
     # Last, since a class's own names hide the module's below them.
     def AsyncResult(self, task_id: str) -> AsyncResult[Any]:

@@ -99,10 +99,10 @@ class Waiter(Background):
     def watch(self, watches: Sequence[Watch]) -> None:
         """Have each of them told what it wants to know."""
         with self._changed:
+            self._wake()
             self._new.extend(watches)
             blocked = self._blocked_in
             self._blocked_in = None
-            self._wake()
         if blocked is not None:
             blocked.interrupt()
 

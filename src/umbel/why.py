@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from enum import StrEnum
 from typing import Any, Final, assert_never
@@ -55,7 +55,8 @@ class Why:
 
     `details` always has ``id`` and ``case``, and what of these there is: ``queue``, ``position``,
     ``due_at``, ``worker``, ``state``, ``error``, ``reason``, ``since_at`` (unix seconds),
-    ``date_done``, ``redeliveries``.
+    ``date_done``, ``redeliveries``. Where an exchange has put copies into several queues,
+    ``places`` has such details of each, and the rest is of the most telling one.
     """
 
     case: Case
@@ -112,6 +113,12 @@ def why(
         now=now,
         zone=zone,
     )
+    if len({location.queue for location in locations}) > 1:
+        return _in_several(facts, locations, broker)
+    return _in_one(facts, broker)
+
+
+def _in_one(facts: _Facts, broker: BrokerDriver) -> Why:
     if facts.location is None or _is_over(facts):
         return _from_store(facts)
     if facts.revocation is not None and isinstance(facts.location, Ready | Delayed):
@@ -122,6 +129,19 @@ def why(
             queue=facts.location.queue,
         )
     return _from_broker(facts, facts.location, broker)
+
+
+def _in_several(facts: _Facts, locations: Sequence[Location], broker: BrokerDriver) -> Why:
+    """Copies that an exchange made, and what is stored by the first that has ended."""
+    unstored = replace(facts, meta=None)
+    places = [_in_one(replace(unstored, location=each), broker) for each in locations]
+    parts = [each.sentence for each in places]
+    first = places[0]
+    if facts.meta is not None and facts.meta.status in READY_STATES:
+        first = _from_store(facts)
+        parts.insert(0, f"of one, {first.sentence}")
+    details = {**first.details, "places": [dict(each.details) for each in places]}
+    return Why(first.case, f"copies in several queues: {'. Also '.join(parts)}", details)
 
 
 def _locations(broker: BrokerDriver, task_id: str) -> Sequence[Location]:

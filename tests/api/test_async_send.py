@@ -104,11 +104,11 @@ def test_ten_thousand_at_once(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
             return x + y
 
         watched = Broker(app, monkeypatch)
-        before = threading.active_count()
+        before = set(threading.enumerate())
 
         async def main() -> tuple[list[str], int]:
             results = await asyncio.gather(*(add.adelay(n, y=1) for n in range(10_000)))
-            return [result.id for result in results], threading.active_count() - before
+            return [result.id for result in results], len(set(threading.enumerate()) - before)
 
         sent, threads = run(main())
         assert len(set(sent)) == 10_000
@@ -498,6 +498,26 @@ def test_a_thread_without_work_ends_and_comes_again(
     until(lambda: app.publisher.coalescer._thread is None, what="the thread ends")
     run(add.adelay(2))
     assert len(waiting(app)) == 2
+
+
+def test_a_process_that_can_start_no_thread_says_so(
+    app: Umbel, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            calls = [add.adelay(n) for n in range(2)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert [str(error) for error in errors] == ["can't start new thread"] * 2
+            with pytest.raises(RuntimeError, match="new thread"):
+                await app.AsyncResult("id")
+        await add.aapply_async((1,), task_id="later")
+
+    run(main())
+    assert ids(app) == ["later"]
 
 
 SCRIPT = """

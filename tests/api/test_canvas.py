@@ -50,6 +50,7 @@ def body(app: Umbel) -> Any:
     return json.loads(only(app).body)
 
 
+@pytest.mark.option("link", "link_error")
 def test_callbacks_and_error_callbacks(app: Umbel, add: Any) -> None:
     add.apply_async((1, 2), link=add.s(3), link_error=[add.si(4), dict(add.s(5))])
     embed = {
@@ -92,6 +93,7 @@ def test_options_of_a_chain_s_call(app: Umbel, add: Any) -> None:
     assert rest["options"] == {"task_id": "last", "reply_to": ORIGIN.reply_to}
 
 
+@pytest.mark.option("chain")
 def test_a_signature_by_name_and_one_with_a_chain_behind_it(app: Umbel) -> None:
     last = signature("c", (), {}, {"task_id": "last"}, app=app)
     first = signature("a", (1,), {}, {}, app=app) | signature("b", app=app)

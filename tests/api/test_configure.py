@@ -214,8 +214,8 @@ def test_a_settings_module_may_look_at_the_app(module: Any) -> None:
 
 
 def test_what_has_no_effect_warns_wherever_it_comes_from() -> None:
-    app = new(config_source={"worker_direct": True})
-    with pytest.warns(LaterSetting, match="worker_direct"):
+    app = new(config_source={"worker_pool_start_method": "spawn"})
+    with pytest.warns(LaterSetting, match="worker_pool_start_method"):
         _ = app.conf
 
 

@@ -132,6 +132,7 @@ def test_sharing_twice_is_an_error(app: Umbel) -> None:
             shared_task(task)
 
 
+@pytest.mark.option("shared")
 def test_apps_share_no_state(app: Umbel, other: Umbel) -> None:
     @app.task(name="t", queue="q1")
     def one() -> None: ...

@@ -36,6 +36,7 @@ class Odd(BaseModel):
         return False
 
 
+@pytest.mark.option("pydantic", "pydantic_context")
 def test_arguments_are_validated_and_the_return_value_is_dumped(app: Umbel) -> None:
     @app.task(pydantic=True, pydantic_context={"tenant": 3})
     def take(order: Order, other: Order | None = None, plain: int = 1) -> Order:
@@ -69,6 +70,7 @@ def test_models_are_sent_as_plain_data(app: Umbel) -> None:
     assert isinstance(take.delay(bad).get(propagate=False), ValidationError)
 
 
+@pytest.mark.option("pydantic_strict", "pydantic_dump_kwargs")
 def test_strict_and_dump_kwargs(app: Umbel) -> None:
     @app.task(pydantic=True, pydantic_strict=True, pydantic_dump_kwargs={"exclude_none": True})
     def take(order: Order) -> Order:

@@ -214,6 +214,7 @@ def test_three_retries_are_four_runs(app: Umbel, task: Task[..., Any]) -> None:
         assert boom.value.__cause__ is cause
 
 
+@pytest.mark.option("max_retries")
 def test_max_retries_none_is_no_end_and_an_argument_wins(app: Umbel, task: Task[..., Any]) -> None:
     request = at(begin(app, task), 10**6)
     task.max_retries = None
@@ -261,6 +262,7 @@ def next_try(app: Umbel, task: Task[..., Any], error: Exception, retries: int = 
         return task.next_try(error)
 
 
+@pytest.mark.option("autoretry_for", "dont_autoretry_for")
 def test_only_named_exceptions_are_retried(app: Umbel) -> None:
     task = auto(app, autoretry_for=(ValueError, OSError), dont_autoretry_for=[FileNotFoundError])
     assert next_try(app, task, KeyError()) is None
@@ -285,6 +287,7 @@ def test_no_retry_is_left(app: Umbel) -> None:
     assert next_try(app, task, Boom(), retries=3) is None
 
 
+@pytest.mark.option("retry_kwargs")
 def test_retry_kwargs_count_and_delay(app: Umbel) -> None:
     task = auto(app, autoretry_for=Exception, retry_kwargs={"max_retries": 5, "countdown": 2})
     found = next_try(app, task, Boom(), retries=4)
@@ -293,6 +296,7 @@ def test_retry_kwargs_count_and_delay(app: Umbel) -> None:
     assert next_try(app, task, Boom(), retries=5) is None
 
 
+@pytest.mark.option("retry_backoff", "retry_backoff_max")
 @pytest.mark.parametrize(("retries", "delay"), [(0, 2), (1, 4), (3, 16), (9, 60)])
 def test_backoff_replaces_the_countdown(app: Umbel, retries: int, delay: int) -> None:
     task = auto(
@@ -309,6 +313,7 @@ def test_backoff_replaces_the_countdown(app: Umbel, retries: int, delay: int) ->
     assert found.when == delay
 
 
+@pytest.mark.option("retry_jitter")
 def test_jitter_draws_whole_seconds_up_to_the_delay(app: Umbel) -> None:
     task = auto(app, autoretry_for=Exception, retry_backoff=4)
     drawn = {getattr(next_try(app, task, Boom()), "when", None) for _ in range(200)}

@@ -63,6 +63,7 @@ def header(request: Context) -> Any:
     return posting.message.headers.get(FIRST_RUN)
 
 
+@pytest.mark.option("retry_backoff")
 @pytest.mark.parametrize(
     ("backoff", "expected"),
     [
@@ -148,6 +149,7 @@ def test_self_retry_knows_celerys_backoff_as_celery_does(app: Umbel) -> None:
 # attempts
 
 
+@pytest.mark.option("attempts")
 def test_attempts_are_one_more_than_retries(app: Umbel) -> None:
     task = make(app, autoretry_for=ValueError, attempts=2)
     assert (task.attempts, task.max_retries) == (2, 1)
@@ -179,6 +181,7 @@ def test_assigning_one_replaces_the_other(app: Umbel) -> None:
 # dead_letter_for
 
 
+@pytest.mark.option("dead_letter_for")
 def test_what_is_never_retried(app: Umbel) -> None:
     task = make(app, autoretry_for=OSError, dead_letter_for=PermissionError)
     request = begin(app, task)
@@ -266,6 +269,7 @@ def test_self_retry_keeps_to_the_budget(app: Umbel, clock: ManualClock) -> None:
             task.retry(eta="2027-01-15T08:01:01+00:00")
 
 
+@pytest.mark.option("retry_max_elapsed")
 @settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

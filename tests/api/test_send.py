@@ -170,6 +170,7 @@ def took(call: Callable[[], object]) -> float:
     return time.monotonic() - start
 
 
+@pytest.mark.option("retry", "retry_policy")
 @pytest.mark.setting("task_publish_retry", "task_publish_retry_policy")
 def test_publishing_is_repeated_by_the_policy_and_then_given_up(tmp_path: Path) -> None:
     with Umbel("a", broker=f"sqlite:///{tmp_path}/no/x.db", set_as_current=False) as app:

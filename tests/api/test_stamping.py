@@ -145,6 +145,7 @@ def test_stamps_are_in_the_message(app: Umbel, add: Task[..., int], by_name: boo
     )  # fmt: skip
 
 
+@pytest.mark.option("stamped_headers")
 def test_a_call_may_have_stamps_itself(app: Umbel, add: Task[..., int]) -> None:
     add.apply_async((1,), stamped_headers=["foo"], foo="bar")  # type: ignore[call-arg]
     assert only(app).headers["stamps"] == {"foo": "bar"}

@@ -17,9 +17,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from tests.api.looking import only
 
-from umbel import Task, Umbel
+from umbel import Task, Umbel, shared_task
 from umbel.clock import ManualClock
 from umbel.exceptions import (
+    FixupWarning,
     ImproperlyConfigured,
     NotProvided,
     NotRegistered,
@@ -180,7 +181,7 @@ def test_subclass_with_self(app: Umbel) -> None:
         """What it is."""
 
     made: Any = app.subclass_with_self(Part, name="MyPart", attribute="owner", size=3)
-    assert issubclass(made, Part)
+    assert Part in made.__mro__
     assert (made.__name__, made.owner, made.size, made.__doc__) == (
         "MyPart", app, 3, "What it is.",
     )  # fmt: skip
@@ -239,10 +240,40 @@ def test_the_environment_names_the_module_with_settings(
     assert other.conf.task_default_queue == "celery"  # named by the program: in place of it
 
 
+def test_the_default_loader_looks_for_celeryconfig(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CELERY_LOADER", "default")
+    assert Umbel(set_as_current=False).conf.task_default_queue == "celery"  # there is none
+    module = ModuleType("celeryconfig")
+    vars(module).update(task_default_queue="mail")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert Umbel(set_as_current=False).conf.task_default_queue == "mail"
+    monkeypatch.setenv("CELERY_LOADER", "app")
+    assert Umbel(set_as_current=False).conf.task_default_queue == "celery"
+    monkeypatch.setenv("CELERY_LOADER", "proj.loaders:Mine")
+    with pytest.warns(FixupWarning, match=r"'proj.loaders:Mine'.*CELERY_CONFIG_MODULE"):
+        Umbel(set_as_current=False)
+
+
+@pytest.mark.option("filter")
+def test_filter_changes_what_the_decorator_gives(app: Umbel) -> None:
+    @app.task(name="t", filter=lambda task: (task.name, task))
+    def filtered() -> None: ...
+
+    @shared_task(name="s", filter=lambda task: (task.name, task))
+    def shared() -> None: ...
+
+    given: Any = [filtered, shared]
+    assert given == [("t", app.tasks["t"]), ("s", app.tasks["s"])]
+
+
 def test_either(app: Umbel) -> None:
     assert app.either("task_default_queue", None, "first", "second") == "first"
     assert app.either("task_default_queue", None) == "celery"
     assert app.either("task_default_queue") == "celery"
+
+
+def test_bugreport(app: Umbel) -> None:
+    assert "umbel" in app.bugreport()
 
 
 def test_annotations(app: Umbel) -> None:

@@ -125,17 +125,12 @@ def test_request_and_strategy_can_not_be_replaced() -> None:
             type("Mine", (Task,), {name: object})
 
 
-@pytest.mark.parametrize(
-    "options", [{"rate_limit": "10/m"}, {"rate_limit": 5}], ids=["text", "number"]
-)
-def test_a_rate_limit_names_what_honours_it(app: Umbel, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("limit", ["10/m", 5.0])
+def test_a_rate_limit_names_what_honours_it(app: Umbel, limit: str | float) -> None:
     with pytest.warns(LaterSetting, match="the release that brings rate limits") as said:
-
-        @app.task(**options)
-        def limited() -> None: ...
-
+        limited = app.task(rate_limit=limit)(test_add_trail)
     assert len(said) == 1
-    assert limited.rate_limit == options["rate_limit"]
+    assert limited.rate_limit == limit
 
 
 def test_results_are_kept_by_the_app(app: Umbel, add: Task[[int, int], int]) -> None:
@@ -468,6 +463,7 @@ class Mine(AsyncResult[Any]):
     __slots__ = ()
 
 
+@pytest.mark.option("result_cls")
 def test_result_cls(app: Umbel, add: Task[[int, int], int]) -> None:
     for result in (
         add.apply_async((1, 2), task_id="a", result_cls=Mine),
@@ -478,6 +474,7 @@ def test_result_cls(app: Umbel, add: Task[[int, int], int]) -> None:
     assert plain == ["b"]
 
 
+@pytest.mark.option("route_name")
 def test_route_name(app: Umbel, add: Task[[int, int], int]) -> None:
     app.conf.task_routes = {"mail.*": {"queue": "mail"}}
     add.apply_async((1, 2), route_name="mail.send")
@@ -485,6 +482,7 @@ def test_route_name(app: Umbel, add: Task[[int, int], int]) -> None:
     assert [message.headers["task"] for message in waiting(app, "mail")] == [add.name, add.name]
 
 
+@pytest.mark.option("retries", "replaced_task_nesting")
 def test_retries_and_nesting_are_headers(app: Umbel, add: Task[[int, int], int]) -> None:
     add.apply_async((1, 2), retries=2, replaced_task_nesting=1)
     request = lease(app)

@@ -42,6 +42,7 @@ class Adder(Mixin, Counting):
         return x + y
 
 
+@pytest.mark.option("base")
 def test_a_function_gets_the_options_and_methods_of_its_base(app: Umbel) -> None:
     @app.task(base=Counting, name="proj.f", max_retries=1)
     def f(x: int) -> int:

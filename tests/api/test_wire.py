@@ -107,6 +107,17 @@ OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.option(
+    "argsrepr",
+    "kwargsrepr",
+    "group_id",
+    "group_index",
+    "headers",
+    "ignore_result",
+    "parent_id",
+    "root_id",
+    "shadow",
+)
 @pytest.mark.parametrize(("options", "headers"), OPTIONS)
 def test_options_are_in_the_headers(
     app: Umbel, clock: ManualClock, options: dict[str, Any], headers: dict[str, Any]
@@ -115,6 +126,7 @@ def test_options_are_in_the_headers(
     assert {name: message.headers[name] for name in headers} == headers
 
 
+@pytest.mark.option("reply_to")
 @pytest.mark.parametrize(
     ("options", "properties"),
     [
@@ -176,7 +188,7 @@ def test_priority_decides_the_order_and_defaults_to_the_setting(app: Umbel) -> N
 
 
 @pytest.mark.setting("task_routes")
-@pytest.mark.parametrize("options", [{"queue": "slow"}, {"routing_key": "slow"}])
+@pytest.mark.parametrize("options", [{"queue": "slow"}, {"exchange": "slow"}])
 def test_a_call_names_its_queue(app: Umbel, options: Any) -> None:
     app.conf.task_routes = {"proj.*": {"queue": "slow", "priority": 3}}
     app.send_task("other", **options)
@@ -321,7 +333,7 @@ def test_what_cannot_be_sent_is_named(app: Umbel) -> None:
         ({"chord": {"a": 1}}, ImproperlyConfigured, "release 'Workflows'"),
         ({"serializer": "pikle"}, ImproperlyConfigured, "did you mean 'pickle'"),
         ({"compression": "zlip"}, ImproperlyConfigured, "did you mean 'zlib'"),
-        ({"exchange_type": "topic"}, ImproperlyConfigured, "that of the exchange"),
+        ({"exchange": "x", "exchange_type": "topik"}, ImproperlyConfigured, "of type 'topik'"),
         ({"countdown": "5"}, ValueError, "countdown is '5'"),
         ({"countdown": float("nan")}, ValueError, "countdown is nan"),
         ({"countdown": float("inf")}, ValueError, "countdown is inf"),

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tests.cli.helpers import Ended, bury, clean_environment, hear_interrupts, shell
 
 from umbel import Umbel
+from umbel.exchanges import Binding
 from umbel.message import Dead, How, Message, Posting, Result, Settlement
 from umbel.ports import Delayed, Ready
 
@@ -111,7 +112,30 @@ def test_queues_shows_where_messages_are(umbel: Run, app: Umbel) -> None:
     [queue] = json.loads(umbel("-A", "proj", "queues", "--json").out)
     assert queue == {
         "name": "celery", "ready": 1, "delayed": 1, "leased": 0, "set_aside": 0, "dead": 1,
+        "bindings": [],
     }  # fmt: skip
+
+
+def test_queues_shows_what_leads_to_each(umbel: Run, app: Umbel) -> None:
+    pdf = (("kind", "pdf"), ("x-match", "any"))
+    app.broker.declare(
+        ["celery"],
+        [Binding("sport", "news", "topic", "sport.#"), Binding("a", "files", "headers", "", pdf)],
+    )
+    lines = umbel("-A", "proj", "queues").out.splitlines()
+    assert [line.split() for line in lines[4:]] == [
+        [],
+        ["exchange", "type", "routing", "key", "arguments", "queue"],
+        ["files", "headers", "kind='pdf'", "x-match='any'", "a"],
+        ["news", "topic", "sport.#", "sport"],
+    ]
+    queues = {
+        each["name"]: each for each in json.loads(umbel("-A", "proj", "queues", "--json").out)
+    }
+    assert queues["sport"]["bindings"] == [
+        {"exchange": "news", "type": "topic", "routing_key": "sport.#", "arguments": {}}
+    ]
+    assert queues["a"]["bindings"][0]["arguments"] == dict(pdf)
 
 
 def test_purge_deletes_what_waits_in_the_queues_named(umbel: Run, app: Umbel) -> None:

@@ -70,7 +70,7 @@ class Watched:
             self.process = subprocess.Popen(
                 [*command.split(), *options],
                 cwd=self.folder,
-                env=clean_environment(**{name: value}),
+                env=clean_environment(PYTHONDONTWRITEBYTECODE="", **{name: value}),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -231,10 +231,14 @@ def _has_handled(pid: int, number: int) -> bool:
 
 def test_a_killed_watcher_takes_its_worker_along(watched: Watched, tmp_path: Path) -> None:
     watched.start()
-    watched.begun(tmp_path / "gate")
+    running = watched.begun(tmp_path / "gate")
     assert len(watched.pids()) >= 4  # watcher, supervisor, fork server, pool process
     watched.process.kill()
     assert watched.ended() == -signal.SIGKILL
+    watched.start()  # and finds what that one has left
+    wait_until(lambda: running.state == "FAILURE", "the task is known to be lost")
+    watched.process.terminate()
+    assert watched.ended() == 0
 
 
 def test_ctrl_c_at_a_terminal_is_one_signal(watched: Watched, tmp_path: Path) -> None:
@@ -365,7 +369,8 @@ def test_only_code_counts_as_a_change(tmp_path: Path) -> None:
         deadline = time.monotonic() + 30
         while found.empty() and time.monotonic() < deadline:
             # Again and again, since nobody knows when the watching has begun.
-            _files(root / "x.txt", root / ".venv" / "y.py", root / "venv/site-packages/z.py")
+            _files(root / ".#new.py", root / "flycheck_new.py", root / "x.txt")
+            _files(root / ".venv" / "y.py", root / "venv/site-packages/z.py")
             _files(root / "sub" / "new.py")
             for change in changes.take():
                 assert isinstance(change, set)

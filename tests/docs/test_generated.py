@@ -7,12 +7,14 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from docs.shown import WITHOUT_EFFECT, shown_by
 
 from docs import build
+from umbel.options import CallKeywords, TaskKeywords
 from umbel.outcome import End, Options, decide
-from umbel.settings import SETTINGS
+from umbel.settings import SETTINGS, State
 
-NAMES = ("settings.md", "architecture.md")
+NAMES = ("settings.md", "architecture.md", "options.md")
 
 
 def test_pages_are_up_to_date() -> None:
@@ -35,9 +37,37 @@ def test_a_page_without_its_marks_is_refused() -> None:
         build.with_part("# A page", "a part")
 
 
-def test_every_setting_is_on_the_page() -> None:
-    page = build.settings_page()
-    assert [name for name in SETTINGS if page.count(f"| `{name}` |") != 1] == []
+def test_every_setting_is_on_the_page_and_each_honoured_one_with_a_test() -> None:
+    shown = shown_by()
+    page = build.settings_page(shown)
+    assert [name for name in SETTINGS if page.count(f"| `{name}` | ") != 1] == []
+    lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    for name, setting in SETTINGS.items():
+        assert f"`{name}` | {setting.state.value} |" in lines[name]
+        tests = [f"`{test}`" for test in shown.get(name, [])]
+        assert bool(tests) is (setting.state is State.HONOURED)
+        assert all(test in lines[name] for test in tests)
+
+
+def test_every_option_is_on_the_page() -> None:
+    page = build.options_page(shown_by("option"))
+    for name in (*TaskKeywords.__annotations__, *CallKeywords.__annotations__):
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` | ")]
+        assert ("tests/" in line) is (name not in WITHOUT_EFFECT)
+        assert name not in WITHOUT_EFFECT or WITHOUT_EFFECT[name] in line
+    assert "| `acks_late` | task | `task_acks_late` | settle a message after its execution" in page
+    assert "| `attempts` | task |  | All runs: `max_retries` and one. |" in page
+
+
+def test_an_option_without_a_test_is_told() -> None:
+    shown = {**shown_by("option"), "lazy": ["t::a"], "layz": ["t::b"]}
+    del shown["countdown"]
+    with pytest.raises(ValueError, match="option 'countdown' is honoured") as caught:
+        build.options_page(shown)
+    assert str(caught.value).splitlines()[1:] == [
+        "t::b shows option 'layz', which doesn't exist",
+        "t::a shows option 'lazy', which isn't honoured",
+    ]
 
 
 @pytest.mark.parametrize("end", list(End))

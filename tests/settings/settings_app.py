@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tests.worker.live_app import hold_interpreter, note, wait_for
@@ -18,18 +19,26 @@ from umbel import Umbel, get_task_logger, signals
 from umbel.exceptions import SoftTimeLimitExceeded
 
 app = Umbel("settings", changes=json.loads(os.environ.get("SETTINGS", "{}")))
+OPTIONS: dict[str, Any] = json.loads(os.environ.get("OPTIONS", "{}"))
+"""Of every task here, below what it says itself."""
+
+
+def task(name: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    return app.task(**{"name": name, **OPTIONS, **options})
+
+
 if os.environ.get("OWN_LOGGING"):
     logging.basicConfig(format="OWN:%(levelname)s:%(message)s", level=logging.INFO)
 task_logger = get_task_logger(__name__)
 
 
-@app.task(name="quick")
+@task("quick")
 def quick(tag: str) -> int:
     note("start", tag)
     return os.getpid()
 
 
-@app.task(name="gated")
+@task("gated")
 def gated(tag: str, gate: str) -> int:
     note("start", tag)
     wait_for(gate)
@@ -37,7 +46,7 @@ def gated(tag: str, gate: str) -> int:
     return os.getpid()
 
 
-@app.task(name="nap")
+@task("nap")
 def nap(tag: str, seconds: float) -> str:
     note("start", tag)
     try:
@@ -47,20 +56,20 @@ def nap(tag: str, seconds: float) -> str:
     return "slept"
 
 
-@app.task(name="hold")
+@task("hold")
 def hold(tag: str, seconds: float) -> None:
     """Holds the interpreter lock, so that no soft limit comes through."""
     note("start", tag)
     hold_interpreter(seconds)
 
 
-@app.task(name="fail")
+@task("fail")
 def fail(tag: str) -> None:
     note("start", tag)
     raise KeyError(tag)
 
 
-@app.task(name="die", bind=True)
+@task("die", bind=True)
 def die(self: Any, tag: str) -> int:
     """Kills its process in the first run of its first message."""
     note("start", tag)
@@ -69,20 +78,20 @@ def die(self: Any, tag: str) -> int:
     return int(self.request.retries)
 
 
-@app.task(name="always_dies", acks_late=True, reject_on_worker_lost=True)
+@task("always_dies", acks_late=True, reject_on_worker_lost=True)
 def always_dies(tag: str) -> None:
     note("start", tag)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@app.task(name="parent", bind=True)
+@task("parent", bind=True)
 def parent(self: Any, queue: str) -> int:
     app.send_task("child", queue=queue)
     app.send_task("urgent child", queue=queue, priority=9)
     return int(self.request.delivery_info["priority"])
 
 
-@app.task(name="talk")
+@task("talk")
 def talk(tag: str) -> None:
     print(f"printed {tag}")
     task_logger.error("said %s", tag)
@@ -94,3 +103,13 @@ def on_process_init(**_: object) -> None:
     note("process_init")
     if gate := os.environ.get("START_GATE"):
         wait_for(gate)
+
+
+@task("echo")
+def echo(text: str) -> str:
+    return text
+
+
+@task("expected_fail", throws=KeyError)
+def expected_fail(tag: str) -> None:
+    raise KeyError(tag)

@@ -11,14 +11,14 @@ from tests.settings.celerys import CELERYS
 
 from umbel import Umbel
 from umbel.exceptions import ImproperlyConfigured
-from umbel.settings import CELERY_SETTINGS, SETTINGS, Settings
+from umbel.settings import CELERY_SETTINGS, SETTINGS, Settings, from_environment
 from umbel.settings_kinds import WrongValue
 
 DIFFERENCES = Path(__file__).parents[2] / "docs" / "differences.md"
 OTHER_DEFAULTS = {"worker_prefetch_multiplier": None}
 BOTH = [(name, old or name.upper()) for name, _, old in CELERYS]
 CANDIDATES: tuple[Any, ...] = (
-    True, False, 7, 1, "other", ["other"], {"a": 1}, "zlib", "solo", "INFO",
+    True, False, 7, 1, "other", ["other"], {"a": 1}, "zlib", "solo", "INFO", "topic",
     {"max_retries": 9},
 )  # fmt: skip
 
@@ -125,3 +125,43 @@ def test_what_is_assigned_wins_over_an_object_with_the_old_name(name: str, old: 
     assert app.conf[name] == SETTINGS[name].default
     app.config_from_object({old: another(name)}, force=True)
     assert app.conf[name] == SETTINGS[name].default
+
+
+# The environment
+
+TEXTS = ("true", "false", "7", "1", "other", "zlib", "solo", "INFO", "none", "topic", "low-first")
+WORDS = [name for name, setting in SETTINGS.items() if setting.kind.parse is not None]
+
+
+def in_words(name: str) -> tuple[str, object]:
+    """A text for the environment and its value, which isn't the default where there is another."""
+    kind = SETTINGS[name].kind
+    assert kind.parse is not None
+    for text in TEXTS:
+        try:
+            value = kind.accept(kind.parse(text))
+        except ValueError:
+            continue
+        if value != SETTINGS[name].default:
+            return text, value
+    assert name == "task_protocol"
+    return "2", 2
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_variable_sets_it_above_keywords_and_below_assignments(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, value = in_words(name)
+    monkeypatch.setenv(f"UMBEL_{name.upper()}", text)
+    default = SETTINGS[name].default
+    app = Umbel("proj", set_as_current=False, changes={name: default})
+    assert app.conf[name] == value
+    app.conf[name] = default
+    assert app.conf[name] == default
+
+
+def test_what_no_word_can_carry_is_not_read() -> None:
+    lists = sorted(set(SETTINGS) - set(WORDS))
+    assert from_environment({f"UMBEL_{name.upper()}": "x" for name in lists}) == {}
+    assert {"imports", "task_routes", "beat_schedule", "database_engine_options"} <= set(lists)

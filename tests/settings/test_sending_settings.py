@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from tests.api.looking import only, waiting
+from tests.api.looking import only, store, waiting
 from tests.cli.helpers import bury
 
 from umbel import Umbel
 from umbel.clock import ManualClock
-from umbel.exceptions import ImproperlyConfigured
+from umbel.exceptions import ImproperlyConfigured, Unroutable
+from umbel.states import SUCCESS
 
 pytestmark = pytest.mark.filterwarnings("ignore::umbel.exceptions.NoWorkerYet")
 
@@ -62,6 +63,7 @@ def test_the_depth_of_shown_arguments(app: Umbel, levels: int, text: str) -> Non
     assert only(app).headers["argsrepr"] == text
 
 
+@pytest.mark.option("delivery_mode")
 @pytest.mark.setting("task_default_delivery_mode")
 @pytest.mark.parametrize(("mode", "number"), [(2, 2), ("persistent", 2), ("transient", 1), (1, 1)])
 def test_the_delivery_mode(app: Umbel, mode: Any, number: int) -> None:
@@ -130,3 +132,87 @@ def test_dead_letters_of_so_many_bytes_are_kept(
 ) -> None:
     app.conf.dead_letters_max_bytes = most
     assert letters(app, clock, [20_000] * 4) == kept
+
+
+# The exchange of the default queue
+
+
+@pytest.mark.option("exchange", "routing_key")
+@pytest.mark.setting("task_default_exchange", "task_default_routing_key")
+@pytest.mark.parametrize(
+    ("settings", "exchange", "routing_key"),
+    [
+        ({}, "celery", "celery"),
+        ({"task_default_exchange": "shop"}, "shop", "celery"),
+        ({"task_default_routing_key": "k"}, "celery", "k"),
+        ({"task_default_exchange": "shop", "task_default_routing_key": "k"}, "shop", "k"),
+    ],
+)
+def test_the_exchange_and_routing_key_of_the_default_queue(
+    app: Umbel, settings: dict[str, str], exchange: str, routing_key: str
+) -> None:
+    """They lead to it, as its own name does twice, and no others do."""
+    app.conf.update(settings)
+    app.send_task("a", exchange=exchange, routing_key=routing_key)
+    assert only(app).task == "a"
+    for other in ("celery", "shop"):
+        for key in ("celery", "k"):
+            if (other, key) not in ((exchange, routing_key), ("celery", "celery")):
+                with pytest.raises(Unroutable):
+                    app.send_task("b", exchange=other, routing_key=key)
+    assert len(waiting(app)) == 1
+
+
+@pytest.mark.setting("task_default_exchange_type")
+@pytest.mark.parametrize(("kind", "taken"), [("direct", False), ("topic", True)])
+def test_the_type_of_the_default_exchange(app: Umbel, kind: str, taken: bool) -> None:
+    app.conf.update(
+        task_default_exchange="shop",
+        task_default_exchange_type=kind,
+        task_default_routing_key="order.#",
+    )
+    if taken:
+        app.send_task("a", exchange="shop", routing_key="order.paid")
+    else:
+        with pytest.raises(Unroutable):
+            app.send_task("a", exchange="shop", routing_key="order.paid")
+    assert len(waiting(app)) == taken
+
+
+@pytest.mark.setting("task_create_missing_queue_exchange_type")
+@pytest.mark.parametrize(("kind", "taken"), [(None, False), ("fanout", True)])
+def test_the_exchange_type_of_queues_that_nobody_declared(
+    app: Umbel, kind: str | None, taken: bool
+) -> None:
+    app.conf.task_create_missing_queue_exchange_type = kind
+    app.send_task("first", queue="new")
+    if taken:
+        app.send_task("a", exchange="new", routing_key="anything")
+    else:
+        with pytest.raises(Unroutable):
+            app.send_task("a", exchange="new", routing_key="anything")
+    assert len(waiting(app, "new")) == 1 + taken
+
+
+@pytest.mark.setting("task_queue_max_priority")
+@pytest.mark.parametrize(("most", "order"), [(None, ["high", "low"]), (5, ["low", "high"])])
+def test_the_highest_priority_of_queues(app: Umbel, most: int | None, order: list[str]) -> None:
+    app.conf.task_queue_max_priority = most
+    app.send_task("low", priority=5)
+    app.send_task("high", priority=9)
+    assert [message.task for message in waiting(app)] == order
+
+
+@pytest.mark.setting("result_cache_max")
+@pytest.mark.parametrize(
+    ("most", "kept"), [(-1, set()), (1, {"b"}), (2, {"a", "b"}), (0, {"a", "b"})]
+)
+def test_so_many_results_are_remembered(app: Umbel, most: int, kept: set[str]) -> None:
+    """A process that has read them doesn't ask the store again."""
+    app.conf.result_cache_max = most
+    for task_id in ("a", "b"):
+        store(app, task_id, SUCCESS, task_id)
+        assert app.AsyncResult(task_id).get(timeout=1) == task_id
+    assert app.store is not None
+    app.store.forget(["a", "b"])
+    assert {task_id for task_id in ("a", "b") if app.AsyncResult(task_id).ready()} == kept

@@ -1,4 +1,5 @@
-"""Settings that decide how tasks end, each changed for a real worker."""
+"""Settings that decide how tasks end, and the options of tasks by the same names, each changed for
+a real worker."""
 
 from __future__ import annotations
 
@@ -21,10 +22,16 @@ MakePlace = Callable[[float], Place]
 ONCE, TWICE = 1, 2
 
 
-def start(place: Place, *options: str, **settings: Any) -> Worker:
-    """A worker of the app with these settings."""
-    env = {"SETTINGS": json.dumps(settings)}
-    return place.worker("-c", "1", *options, app="tests.settings.settings_app", env=env)
+HOW = pytest.mark.parametrize("how", ["setting", "option"])
+
+
+def start(place: Place, how: str = "setting", **given: Any) -> Worker:
+    """A worker whose app has these settings, or whose tasks have the options of these names."""
+    settings, options = given, {}
+    if how == "option":
+        settings, options = {}, {name.removeprefix("task_"): each for name, each in given.items()}
+    env = {"SETTINGS": json.dumps(settings), "OPTIONS": json.dumps(options)}
+    return place.worker("-c", "1", app="tests.settings.settings_app", env=env)
 
 
 def ended(result: AsyncResult[Any]) -> str:
@@ -43,19 +50,23 @@ def dead(place: Place, result: AsyncResult[Any]) -> bool:
 # Acknowledgement
 
 
+@pytest.mark.option("acks_late")
+@HOW
 @pytest.mark.setting("task_acks_late")
 @pytest.mark.parametrize("late", [True, False])
-def test_acks_late(place: Place, late: bool) -> None:
-    worker = start(place, task_acks_late=late)
+def test_acks_late(place: Place, how: str, late: bool) -> None:
+    worker = start(place, how, task_acks_late=late)
     result = place.send("gated", "tag", str(place.gate()))
     place.noted("start")
     worker.kill()
     place.gate().touch()
-    start(place, task_acks_late=late)
+    start(place, how, task_acks_late=late)
     assert ended(result) == ("SUCCESS" if late else "WorkerLostError")
     assert place.counts("start")["tag"] == (TWICE if late else ONCE)
 
 
+@pytest.mark.option("acks_on_failure", "acks_on_failure_or_timeout")
+@HOW
 @pytest.mark.setting("task_acks_on_failure", "task_acks_on_failure_or_timeout")
 @pytest.mark.parametrize(
     ("settings", "settle"),
@@ -70,16 +81,23 @@ def test_acks_late(place: Place, late: bool) -> None:
         ({"task_acks_on_timeout": False}, Settle.ACK),
     ],
 )
-def test_acks_on_failure(app: Umbel, settings: dict[str, bool], settle: Settle) -> None:
+def test_acks_on_failure(app: Umbel, how: str, settings: dict[str, bool], settle: Settle) -> None:
     """What the broker is told; in those of this release both end the message."""
-    app.conf.update(settings, task_acks_late=True)
-    task = app.task(name="late")(lambda: None)
-    assert decide(End.RAISED, options_of(task)).settle is settle
-    app.conf.task_acks_late = False
-    early = app.task(name="early")(lambda: None)
+    options = {name.removeprefix("task_"): value for name, value in settings.items()}
+    if how == "setting":
+        options = {}
+        app.conf.update(settings)
+    decorate: Any = app.task
+    late = decorate(name="late", acks_late=True, **options)(lambda: None)
+    assert decide(End.RAISED, options_of(late)).settle is settle
+    early = decorate(name="early", **options)(lambda: None)
     assert decide(End.RAISED, options_of(early)).settle is Settle.ACK
 
 
+@pytest.mark.option(
+    "acks_on_timeout", "acks_on_failure_or_timeout", "time_limit", "max_redeliveries", "acks_late"
+)
+@HOW
 @pytest.mark.setting("task_acks_on_timeout", "task_acks_on_failure_or_timeout")
 @pytest.mark.parametrize(
     ("settings", "runs"),
@@ -90,25 +108,29 @@ def test_acks_on_failure(app: Umbel, settings: dict[str, bool], settle: Settle) 
         ({"task_acks_on_failure": False}, ONCE),
     ],
 )
-def test_acks_on_timeout(place: Place, settings: dict[str, bool], runs: int) -> None:
-    start(place, task_acks_late=True, task_time_limit=0.2, task_max_redeliveries=1, **settings)
+def test_acks_on_timeout(place: Place, how: str, settings: dict[str, bool], runs: int) -> None:
+    start(place, how, task_acks_late=True, task_time_limit=0.2, task_max_redeliveries=1, **settings)
     result = place.send("hold", "tag", 30.0)
     assert ended(result) == "TimeLimitExceeded"
     assert place.counts("start")["tag"] == runs
 
 
+@pytest.mark.option("reject_on_worker_lost")
+@HOW
 @pytest.mark.setting("task_reject_on_worker_lost")
 @pytest.mark.parametrize("reject", [True, False, None])
-def test_reject_on_worker_lost(place: Place, reject: bool | None) -> None:
-    start(place, task_acks_late=True, task_reject_on_worker_lost=reject)
+def test_reject_on_worker_lost(place: Place, how: str, reject: bool | None) -> None:
+    start(place, how, task_acks_late=True, task_reject_on_worker_lost=reject)
     assert ended(place.send("die", "tag")) == ("SUCCESS" if reject else "WorkerLostError")
     assert place.counts("start")["tag"] == (TWICE if reject else ONCE)
 
 
+@pytest.mark.option("retry_on_worker_lost")
+@HOW
 @pytest.mark.setting("task_retry_on_worker_lost")
 @pytest.mark.parametrize("retry", [True, False])
-def test_retry_on_worker_lost(place: Place, retry: bool) -> None:
-    start(place, task_retry_on_worker_lost=retry)
+def test_retry_on_worker_lost(place: Place, how: str, retry: bool) -> None:
+    start(place, how, task_retry_on_worker_lost=retry)
     result = place.send("die", "tag", countdown=0)
     if not retry:
         assert ended(result) == "WorkerLostError"
@@ -119,10 +141,12 @@ def test_retry_on_worker_lost(place: Place, retry: bool) -> None:
     assert not dead(place, result)
 
 
+@pytest.mark.option("max_redeliveries")
+@HOW
 @pytest.mark.setting("task_max_redeliveries")
 @pytest.mark.parametrize("most", [0, 2])
-def test_max_redeliveries(place: Place, most: int) -> None:
-    start(place, task_max_redeliveries=most)
+def test_max_redeliveries(place: Place, how: str, most: int) -> None:
+    start(place, how, task_max_redeliveries=most)
     result = place.send("always_dies", "tag")
     assert ended(result) == "WorkerLostError"
     assert place.counts("start")["tag"] == 1 + most
@@ -132,57 +156,69 @@ def test_max_redeliveries(place: Place, most: int) -> None:
 # Limits
 
 
+@pytest.mark.option("time_limit")
+@HOW
 @pytest.mark.setting("task_time_limit")
 @pytest.mark.parametrize("limit", [0.2, None])
-def test_time_limit(place: Place, limit: float | None) -> None:
-    start(place, task_time_limit=limit)
+def test_time_limit(place: Place, how: str, limit: float | None) -> None:
+    start(place, how, task_time_limit=limit)
     assert ended(place.send("nap", "tag", 0.6)) == ("TimeLimitExceeded" if limit else "SUCCESS")
 
 
+@pytest.mark.option("soft_time_limit")
+@HOW
 @pytest.mark.setting("task_soft_time_limit")
 @pytest.mark.parametrize("limit", [0.2, None])
-def test_soft_time_limit(place: Place, limit: float | None) -> None:
-    start(place, task_soft_time_limit=limit)
+def test_soft_time_limit(place: Place, how: str, limit: float | None) -> None:
+    start(place, how, task_soft_time_limit=limit)
     assert place.send("nap", "tag", 0.6).get(timeout=30) == ("soft" if limit else "slept")
 
 
 # Results
 
 
+@pytest.mark.option("ignore_result")
+@HOW
 @pytest.mark.setting("task_ignore_result")
 @pytest.mark.parametrize("ignore", [True, False])
-def test_ignore_result(place: Place, ignore: bool) -> None:
-    worker = start(place, task_ignore_result=ignore)
+def test_ignore_result(place: Place, how: str, ignore: bool) -> None:
+    worker = start(place, how, task_ignore_result=ignore)
     result = place.send("quick", "tag")
     place.noted("start")
     assert worker.stop() == 0, worker.text
     assert result.state == (states.PENDING if ignore else states.SUCCESS)
 
 
+@pytest.mark.option("store_errors_even_if_ignored")
+@HOW
 @pytest.mark.setting("task_store_errors_even_if_ignored")
 @pytest.mark.parametrize("store", [True, False])
-def test_store_errors_even_if_ignored(place: Place, store: bool) -> None:
-    worker = start(place, task_ignore_result=True, task_store_errors_even_if_ignored=store)
+def test_store_errors_even_if_ignored(place: Place, how: str, store: bool) -> None:
+    worker = start(place, how, task_ignore_result=True, task_store_errors_even_if_ignored=store)
     good, bad = place.send("quick", "good"), place.send("fail", "bad")
     place.noted("start", times=2)
     assert worker.stop() == 0, worker.text
     assert (good.state, bad.state) == (states.PENDING, states.FAILURE if store else states.PENDING)
 
 
+@pytest.mark.option("track_started")
+@HOW
 @pytest.mark.setting("task_track_started")
 @pytest.mark.parametrize("track", [True, False])
-def test_track_started(place: Place, track: bool) -> None:
-    start(place, task_track_started=track)
+def test_track_started(place: Place, how: str, track: bool) -> None:
+    start(place, how, task_track_started=track)
     result = place.send("gated", "tag", str(place.gate()))
     place.noted("start")
     assert result.state == (states.STARTED if track else states.PENDING)
     place.gate().touch()
 
 
+@pytest.mark.option("dead_letters")
+@HOW
 @pytest.mark.setting("task_dead_letters")
 @pytest.mark.parametrize("keep", [True, False])
-def test_dead_letters(place: Place, keep: bool) -> None:
-    start(place, task_dead_letters=keep)
+def test_dead_letters(place: Place, how: str, keep: bool) -> None:
+    start(place, how, task_dead_letters=keep)
     result = place.send("fail", "tag")
     assert ended(result) == "KeyError"
     assert dead(place, result) is keep

@@ -234,3 +234,17 @@ def test_redirect_stdouts(place: Place, redirect: bool) -> None:
 def test_redirect_stdouts_level(place: Place) -> None:
     lines = talked(place, start(place, "-c", "1", worker_redirect_stdouts_level="ERROR"))
     assert [line for line in lines if "ERROR/" in line and "printed tag" in line]
+
+
+# Queues
+
+
+@pytest.mark.setting("worker_direct")
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_worker_may_have_a_queue_of_its_own(place: Place, direct: bool) -> None:
+    start(place, "-c", "1", "-n", "w1@here", worker_direct=direct)
+    own = place.send("quick", "own", queue="w1@here.dq2")
+    place.send("quick", "usual").get(timeout=30)
+    if direct:
+        own.get(timeout=30)
+    assert set(place.counts("start")) == ({"own", "usual"} if direct else {"usual"})

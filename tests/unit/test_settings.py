@@ -90,6 +90,7 @@ def test_umbel_settings_and_their_defaults() -> None:
         "task_max_message_size": 16_777_216,
         "task_eta_in_broker": True,
         "worker_log_json": False,
+        "worker_processes": 1,
         "redis_priority_order": "high-first",
     }
     assert Settings().worker_prefetch_multiplier is None
@@ -369,10 +370,9 @@ def test_values_are_brought_into_one_form(name: str, given_value: object, stored
         ("accept_content", [], "an empty list would refuse every message"),
         ("task_protocol", 1, "expected 2; version 1 went with Celery 4"),
         ("task_protocol", 2.0, "expected 2"),
-        ("worker_pool", "threads", "expected 'prefork' or 'solo'; it is honoured by the release"),
         ("worker_pool", "gevent", "greenlets are honoured by a later release"),
         ("worker_pool", "eventlet", "won't be supported"),
-        ("worker_pool", "my.pool:Pool", "expected 'prefork' or 'solo'"),
+        ("worker_pool", "my.pool:Pool", "expected 'prefork', 'threads', 'asyncio' or 'solo'"),
         ("worker_concurrency", 0, "expected a whole number from 1, or None (or 'auto')"),
         ("worker_redirect_stdouts_level", "LOUD", "expected a log level such as 'WARNING'"),
         ("task_queues", "a", "expected a list of queues"),

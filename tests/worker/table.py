@@ -122,7 +122,7 @@ class Table(Place):
         """Compare what has become of a task with its cell, once it is settled."""
         letters = self.settled(task_id)
         self.hear(cell, task_id)
-        result = AsyncResult[Any](task_id, self.app)
+        result = AsyncResult[Any](task_id, app=self.app)
         assert result.state == cell.state
         stored = result.result
         if isinstance(stored, BaseException):

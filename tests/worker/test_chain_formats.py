@@ -108,9 +108,9 @@ def test_callbacks_and_error_callbacks_have_formats_of_their_own(place: Place) -
     link_error = sig(place, "passes", serializer="yaml", compression="zstd", task_id="told")
     first = sig(place, "passes", serializer="pickle").apply_async((1,), link=link)
     assert get(place, first) == 1
-    assert get(place, AsyncResult("linked", place.app)) == 1
+    assert get(place, AsyncResult("linked", app=place.app)) == 1
     failed = sig(place, "fails", serializer="yaml").apply_async((1,), link_error=link_error)
-    assert get(place, AsyncResult("told", place.app)) == failed.id
+    assert get(place, AsyncResult("told", app=place.app)) == failed.id
     kinds = [note.what for note in place.notes() if note.tag in (first.id, failed.id)]
     assert kinds == [
         "python-serialize:-",

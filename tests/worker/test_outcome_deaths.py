@@ -173,7 +173,9 @@ def test_a_decided_outcome_is_applied(table: Table, whom: str, cells: dict[str, 
         else:
             kill(table, worker, hidden=False)
         assert all(isinstance(table.broker.find(each)[0], Leased) for each in calls.values())
-        assert all(AsyncResult[Any](each, table.app).state == "PENDING" for each in calls.values())
+        assert all(
+            AsyncResult[Any](each, app=table.app).state == "PENDING" for each in calls.values()
+        )
     if whom == "worker":
         table.start("-c", "1")
     for (how, mode), task_id in calls.items():
@@ -194,19 +196,21 @@ def test_a_result_that_was_final_stays(table: Table, mode: str) -> None:
     with table.locked():
         gate.touch()
         for task_id in calls.values():
-            until(AsyncResult[Any](task_id, table.app).ready, what=f"it is stored; {table.logs()}")
+            until(
+                AsyncResult[Any](task_id, app=table.app).ready, what=f"it is stored; {table.logs()}"
+            )
         kill(table, worker, hidden=True)
-    before = {each: AsyncResult[Any](each, table.app).date_done for each in calls.values()}
+    before = {each: AsyncResult[Any](each, app=table.app).date_done for each in calls.values()}
     table.start("-c", "1", UMBEL_RESULT_BACKEND=store)
     table.check(DECIDED["return"], calls["return"], mode)
     (letter,) = table.settled(calls["raise"])
     assert letter.reason == "the task had ended in a stored FAILURE when its worker died"
     assert re.search("dead since .* stored FAILURE", str(table.app.why(calls["raise"])))
     table.hear(DECIDED["raise"], calls["raise"])
-    result = AsyncResult[Any](calls["raise"], table.app)
+    result = AsyncResult[Any](calls["raise"], app=table.app)
     assert (result.state, repr(result.result)) == ("FAILURE", "ValueError('decided')")
     for how, task_id in calls.items():
-        assert AsyncResult[Any](task_id, table.app).date_done == before[task_id]
+        assert AsyncResult[Any](task_id, app=table.app).date_done == before[task_id]
         count_kills(f"died, result already final: {how} / {mode}", 1)
 
 

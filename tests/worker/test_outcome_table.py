@@ -83,7 +83,7 @@ EXITED = died(
 LEFT = died(
     "WorkerLostError",
     "Worker exited prematurely: exitcode 4",
-    (*run(), "task_failure:WorkerLostError"),
+    (*run(), "task_postrun:None", "task_failure:WorkerLostError"),
 )
 TIMED_OUT = died("TimeLimitExceeded", LIMIT, (*run(), *killed("TimeLimitExceeded")), kills=1)
 TIMED_OUT_AGAIN = died(
@@ -279,7 +279,10 @@ ALIVE: dict[str, tuple[str, tuple[object, ...], Cells]] = {
             died(
                 "WorkerLostError",
                 "Worker exited prematurely: exitcode 4",
-                (*run(), *run(0, 1, redelivered=True), *killed("WorkerLostError")),
+                (
+                    *run(), "task_postrun:None",
+                    *run(0, 1, redelivered=True), "task_postrun:None", *killed("WorkerLostError"),
+                ),
                 counted=1,
             ),
         ),
@@ -288,6 +291,7 @@ ALIVE: dict[str, tuple[str, tuple[object, ...], Cells]] = {
 CASES = [(name, mode) for name in ALIVE for mode in MODES]
 
 
+@pytest.mark.option("before_start", "on_success", "on_retry", "on_failure", "after_return")
 @pytest.mark.parametrize(("name", "mode"), CASES, ids=lambda value: value)
 def test_an_end_that_the_worker_survives(table: Table, name: str, mode: str) -> None:
     task, args, cells = ALIVE[name]
@@ -295,7 +299,7 @@ def test_an_end_that_the_worker_survives(table: Table, name: str, mode: str) -> 
     if name == "retry to a queue that is new":
         until(lambda: table.broker.peek("celery.new", 9), what=f"the retry waits; {table.logs()}")
         until(lambda: len(table.heard(task_id)) == len(cells[0].heard))
-        state = AsyncResult[Any](task_id, table.app).state
+        state = AsyncResult[Any](task_id, app=table.app).state
         assert (state, table.heard(task_id)) == ("RETRY", cells[0].heard)
         assert re.search(cells[0].why, str(table.app.why(task_id)))
         return
@@ -305,11 +309,11 @@ def test_an_end_that_the_worker_survives(table: Table, name: str, mode: str) -> 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_retry_that_is_due_later_waits_with_its_state(table: Table, mode: str) -> None:
     task_id = table.call(f"retries.{mode}", 3600)
-    until(lambda: AsyncResult[Any](task_id, table.app).state == "RETRY", what=table.logs())
+    until(lambda: AsyncResult[Any](task_id, app=table.app).state == "RETRY", what=table.logs())
     table.hear(Cell("RETRY", (*run(), *retry("ValueError")), ""), task_id)
     (place,) = table.broker.find(task_id)
     assert isinstance(place, Delayed)
-    assert repr(AsyncResult[Any](task_id, table.app).result) == "ValueError('once')"
+    assert repr(AsyncResult[Any](task_id, app=table.app).result) == "ValueError('once')"
     why = str(table.app.why(task_id))
     assert re.fullmatch(
         r"delayed until .* in queue 'celery', to be tried again after ValueError\('once'\)", why
@@ -418,7 +422,7 @@ def test_a_blob_that_is_no_message(table: Table) -> None:
     assert letter.error == "InvalidTaskError"
     assert re.search("not a message envelope", letter.reason)
     assert table.heard(f"garbage_{task_id}") == ("task_rejected:InvalidTaskError",)
-    assert AsyncResult[Any](task_id, table.app).state == "PENDING"
+    assert AsyncResult[Any](task_id, app=table.app).state == "PENDING"
     assert re.search("dead since .*not a message", str(table.app.why(task_id)))
 
 
@@ -479,5 +483,5 @@ def test_an_unreadable_message(table: Table, what: str) -> None:
     assert re.search(reason, letter.reason), letter.reason
     assert table.heard(task_id or "no-id") == (f"task_rejected:{letter.error}",)
     if task_id:
-        assert AsyncResult[Any](task_id, table.app).state == "PENDING"
+        assert AsyncResult[Any](task_id, app=table.app).state == "PENDING"
         assert re.search("dead since .*", str(table.app.why(task_id)))

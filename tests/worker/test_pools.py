@@ -58,8 +58,12 @@ def test_three_thousand_coroutines_in_one_process(place: Place) -> None:
     assert place.counts("start") == {str(n): 1 for n in range(3000)}
 
 
-def test_processes_of_a_pool(place: Place) -> None:
-    worker = start(place, "asyncio", "-c", "2", "--processes", "2")
+@pytest.mark.setting("worker_processes")
+@pytest.mark.parametrize("by", ["option", "setting"])
+def test_processes_of_a_pool(place: Place, by: str) -> None:
+    options = ["--processes", "2"] if by == "option" else []
+    env = {"UMBEL_WORKER_PROCESSES": "2"} if by == "setting" else {}
+    worker = place.worker("-P", "asyncio", "-c", "2", *options, app=APP, env=env)
     gate = place.gate()
     results = [place.send("looped", str(n), str(gate)) for n in range(4)]
     place.noted("start", times=4)
@@ -380,9 +384,3 @@ def test_a_follow_up_that_cannot_be_routed(place: Place) -> None:
     result = place.send("to_nowhere")
     until(result.failed, what="it fails")
     assert type(result.result).__name__ == "Unroutable"
-
-
-def test_processes_are_for_pools_that_have_lanes(place: Place) -> None:
-    worker = place.worker("-P", "prefork", "--processes", "2", app=APP, ready=False)
-    assert worker.process.wait(20) == 64
-    assert "--processes 2 is for the pools threads and asyncio" in worker.text

@@ -39,6 +39,8 @@ IGNORED: Final = frozenset(
     (".git", ".hg", ".svn", ".tox", ".nox", ".venv", "__pycache__", "node_modules", "site-packages")
 )
 """Folders whose files are never an app's code."""
+EDITORS: Final = (".", "flycheck_")
+"""How the names of files begin that editors put beside the one that they edit."""
 GROUPING_MS: Final = 400
 """A save of many files is one change; a file that is written all the time may not hide others."""
 LONG: Final = 3.0
@@ -156,7 +158,8 @@ class Changes:
             os.write(self.write_end, b"\0")
 
     def _is_code(self, path: str) -> bool:
-        if not path.endswith(".py"):
+        name = os.path.basename(path)
+        if not name.endswith(".py") or name.startswith(EDITORS):
             return False
         inside = [
             Path(path).relative_to(folder).parts

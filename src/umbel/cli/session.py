@@ -13,8 +13,7 @@ from umbel.app import Umbel
 from umbel.cli.exits import Exit, Mistake, WrongUse
 from umbel.cli.find_app import find_app
 from umbel.cli.output import remark, visible
-from umbel.connect import DEFAULT_URL, make_broker
-from umbel.ports import BrokerOptions
+from umbel.connect import DEFAULT_URL
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ class Session:
         """`app`, for commands that only make sense where a broker is already: they make none."""
         app = self.sender()
         app.configure()
-        driver = make_broker(app.connections.broker_url, BrokerOptions(), app.clock)
+        driver = app.connections.unopened()
         kind, _, path = driver.location.partition(":")
         if kind == "sqlite" and os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
             raise Mistake(

@@ -89,7 +89,9 @@ def _pool(text: str) -> str:
     if name in POOLS:
         return POOLS[name]
     later = f"{_PER_POOL[name]} come with a later release; " if name in _PER_POOL else ""
-    raise WrongUse(f"--pool {text}: {later}this one has prefork (the default) and solo")
+    raise WrongUse(
+        f"--pool {text}: {later}this one has prefork (the default), threads, asyncio and solo"
+    )
 
 
 def _refuse(names: tuple[str, ...], sentence: str, *, flag: bool) -> Callable[[Any], Any]:

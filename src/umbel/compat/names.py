@@ -65,6 +65,7 @@ _EXCEPTION: Final = (
     "read a DecodeError"
 )
 _PICKLED: Final = "exceptions are stored by class and arguments, and restored by result.get()"
+_SIGNING: Final = "app.setup_security() signs what an app sends and checks what it gets"
 _REPORT: Final = "`umbel -A proj settings` shows an app's settings"
 _NODES: Final = "give a worker its name with umbel worker -n"
 _COLOURS: Final = "worker_log_color turns the colours of log lines on and off"
@@ -102,7 +103,12 @@ MODULES: Final[Mapping[str, str]] = dict(
             "elasticsearch gcs mongodb s3",
             _NO_BACKEND,
         ),
-        *_each("celery.backends", "asynchronous base cache database filesystem", _BACKENDS),
+        *_each(
+            "celery.backends",
+            "asynchronous base cache database database.models database.session filesystem",
+            _BACKENDS,
+        ),
+        *_each("celery.security", "certificate key serialization utils", _SIGNING),
         *_each("celery.backends", "redis", _REDIS_BACKEND),
         *_each("celery.backends", "rpc", _RABBITMQ),
         *_each(
@@ -169,7 +175,8 @@ MODULES: Final[Mapping[str, str]] = dict(
             "kombu.transport",
             "SLMQ SQS azureservicebus azurestoragequeues base confluentkafka consul etcd "
             "filesystem gcpubsub librabbitmq memory mongodb native_delayed_delivery pgmq pyamqp "
-            "pyro qpid redis sqlalchemy virtual virtual.base virtual.exchange zookeeper",
+            "pyro qpid redis sqlalchemy sqlalchemy.models virtual virtual.base virtual.exchange "
+            "zookeeper",
             _TRANSPORTS,
         ),
         *_each(
@@ -209,8 +216,7 @@ NAMES: Final[Mapping[str, str]] = dict(
         *_each("celery.platforms", "SIGMAP signals", "use signal.Signals"),
         *_each("celery.platforms", "get_errno_name ignore_errno", "catch subclasses of OSError"),
         *_each("celery.platforms", "set_mp_process_title set_process_title", _INNER),
-        *_each("celery.result", "GroupResult ResultBase ResultSet", _WORKFLOWS),
-        *_each("celery.utils", "worker_direct", "it is the setting worker_direct"),
+        *_each("celery.result", "GroupResult ResultBase", _WORKFLOWS),
         *_each(
             "celery.utils.collections",
             "AttributeDictMixin BufferMap ConfigurationView DictAttribute Evictable LimitedSet "
@@ -237,7 +243,6 @@ NAMES: Final[Mapping[str, str]] = dict(
             "anon_nodename default_nodename host_format node_format",
             _NODES,
         ),
-        *_each("celery.utils.nodenames", "worker_direct", "it is the setting worker_direct"),
         *_each("celery.utils.objects", "FallbackContext getitem_property mro_lookup", _STANDARD),
         *_each("celery.utils.saferepr", "reprstream", _INNER),
         *_each(

@@ -9,16 +9,18 @@ import logging
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import TracebackType
 from typing import Any, Final
 
 from umbel import signals
+from umbel.exceptions import Retry
 from umbel.message import Lost
 from umbel.outcome import End
 from umbel.request import running
 from umbel.saferepr import safe_repr
 from umbel.signals import Signal
 from umbel.task import no_handler
-from umbel.worker.execution import printable
+from umbel.worker.execution import Ended, printable
 from umbel.worker.followups import Errback
 from umbel.worker.settler import Decided
 
@@ -40,6 +42,11 @@ def announce(decided: Decided) -> None:
 
 
 def _announce(decided: Decided) -> None:
+    if decided.settlement.follow_ups:
+        # They have been sent by now: what has any is settled before it is announced.
+        decided.execution.taker.app.publisher.announce_sent(decided.settlement.follow_ups)
+    if decided.ended.internal or decided.ended.end is End.UNROUTABLE:
+        _send(signals.task_internal_error, decided)
     for errback in decided.errbacks:
         _call_errback(errback, decided)
     for name in decided.verdict.announce:
@@ -99,7 +106,7 @@ def _handler_arguments(name: str, decided: Decided) -> tuple[Any, ...]:
 def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, Any]]:
     execution, ended = decided.execution, decided.ended
     request, task = execution.request, execution.task
-    sender = task if task is not None else request.task
+    sender: object = task if task is not None else request.task
     args, kwargs = request.args or [], request.kwargs or {}
     match name:
         case "task_success":
@@ -110,11 +117,21 @@ def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, An
                 "exception": ended.error,
                 "args": args,
                 "kwargs": kwargs,
-                "traceback": ended.einfo.tb if ended.einfo else None,
+                "traceback": _traceback(ended),
+                "einfo": ended.einfo,
+            }
+        case "task_internal_error":
+            return sender, {
+                "task_id": request.id,
+                "args": args,
+                "kwargs": kwargs,
+                "request": request,
+                "exception": ended.error,
+                "traceback": _traceback(ended),
                 "einfo": ended.einfo,
             }
         case "task_retry":
-            reason = ended.reason if ended.reason is not None else ended.error
+            reason = ended.reason if ended.reason is not None else _lost_retry(decided)
             return sender, {"request": request, "reason": reason, "einfo": ended.einfo}
         case "task_postrun":
             return sender, {
@@ -122,7 +139,7 @@ def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, An
                 "task": task,
                 "args": args,
                 "kwargs": kwargs,
-                "retval": ended.value if ended.error is None else ended.error,
+                "retval": _retval(ended),
                 "state": decided.verdict.postrun_state,
             }
         case "task_revoked":
@@ -133,14 +150,35 @@ def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, An
                 "expired": ended.end is End.EXPIRED,
             }
         case "task_unknown":
-            return sender, {
+            return execution.taker, {
                 "message": execution.delivery.message,
                 "exc": ended.error,
                 "name": request.task,
                 "id": request.id,
             }
         case _:
-            return sender, {"message": execution.delivery.message, "exc": ended.error}
+            return execution.taker, {"message": execution.delivery.message, "exc": ended.error}
+
+
+def _retval(ended: Ended) -> object:
+    """What ended it: a value or an exception, of a retry the `Retry` itself."""
+    if isinstance(ended.reason, Retry):
+        return ended.reason
+    return ended.value if ended.error is None else ended.error
+
+
+def _traceback(ended: Ended) -> TracebackType | str | None:
+    """Of what was raised outside of this process there is only the text."""
+    return None if ended.einfo is None else ended.einfo.tb or ended.einfo.traceback
+
+
+def _lost_retry(decided: Decided) -> Retry:
+    """The reason of a retry that nobody has asked for: the task's process was lost."""
+    task = decided.execution.task
+    return Retry(
+        exc=decided.ended.error,
+        when=None if task is None else task.options.default_retry_delay,
+    )
 
 
 def _signum(lost: Lost | None) -> int | None:

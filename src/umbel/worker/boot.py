@@ -1,7 +1,8 @@
 """A worker's life in one function: from the settings to the exit code.
 
-1. Import what the app's settings name; say what can't work, before anything starts.
-2. Set up logging, fire ``celeryd_init`` and ``worker_init``.
+1. Import what the app's settings name, fire ``celeryd_init``; say what can't work, before anything
+   starts.
+2. Fire ``worker_init``, set up logging, fire ``celeryd_after_setup``.
 3. Make the scoreboard and fork the fork server: no thread and no connection exists yet.
 4. Become the supervisor: open the broker, enlist, take over from dead runs of this host.
 5. Watch until told to stop; leave the broker and remove the scoreboard.
@@ -20,9 +21,9 @@ from dataclasses import dataclass
 
 from umbel import signals
 from umbel.app import Umbel
-from umbel.connect import BrokerDriver, lives_in_one_process, make_broker
+from umbel.connect import BrokerDriver, lives_in_one_process
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
-from umbel.ports import BrokerOptions
+from umbel.routing import Queue, worker_direct
 from umbel.settings import censored
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
@@ -47,6 +48,7 @@ class Worker:
     pool: str
     size: PoolSize
     queues: tuple[str, ...]
+    consumes: tuple[Queue, ...]
 
 
 def run_worker(app: Umbel, options: WorkerOptions) -> int:
@@ -54,12 +56,15 @@ def run_worker(app: Umbel, options: WorkerOptions) -> int:
 
     Raises `ImproperlyConfigured`, `QueueNotFound` and `BrokerUnavailable` before it has started.
     """
-    worker = _prepare(app, options)
-    _check(worker)
-    set_up_logging(app.conf, options)
+    _load(app, options)
+    worker = _arrange(app, options)
     signals.celeryd_init.send(worker.hostname, instance=worker, conf=app.conf, options=options)
+    worker = _arrange(app, options)  # its receivers may have changed settings
+    _check(worker)
     signals.worker_init.send(worker)
+    set_up_logging(app.conf, options)
     signals.celeryd_after_setup.send(worker.hostname, instance=worker, conf=app.conf)
+    worker = _arrange(app, options)  # and these the queues
     setup = _make_setup(worker)
     return _run_solo(worker, setup) if worker.pool == "solo" else _run_prefork(worker, setup)
 
@@ -83,7 +88,7 @@ def _run_solo(worker: Worker, setup: Setup) -> int:
 
 def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Supervisor:
     try:
-        _reach_broker(worker)
+        _reach_broker(worker, setup)
         if worker.options.purge:
             worker.app.broker.purge(worker.queues)
         supervisor = Supervisor(setup, server, worker)
@@ -98,7 +103,7 @@ def _start(worker: Worker, setup: Setup, server: ForkServer | None) -> Superviso
     return supervisor
 
 
-def _reach_broker(worker: Worker) -> None:
+def _reach_broker(worker: Worker, setup: Setup) -> None:
     """Have the broker there; the settings say how long a worker waits for it when it starts."""
     conf = worker.app.conf
     again = conf.broker_connection_retry_on_startup
@@ -109,7 +114,7 @@ def _reach_broker(worker: Worker) -> None:
     waits = pauses(conf) if again else iter(())
     while True:
         try:
-            return worker.app.broker.declare(worker.queues)
+            return _declare(worker, setup)
         except BrokerUnavailable as error:
             if (pause := next(waits, None)) is None:
                 raise
@@ -117,15 +122,35 @@ def _reach_broker(worker: Worker) -> None:
             time.sleep(pause)
 
 
-def _prepare(app: Umbel, options: WorkerOptions) -> Worker:
-    conf = app.conf
+def _declare(worker: Worker, setup: Setup) -> None:
+    """Make what the worker consumes exist, and all that this app knows of exchanges: a task that
+    sends through one must not find it without its queues."""
+    app = worker.app
+    own = [queue.of_run(setup.run) for queue in worker.consumes if queue.per_run]
+    if own:
+        app.broker.enlist(setup.run, None, setup.info)
+        for queue in own:
+            app.broker.declare([queue.name], queue.links, run=setup.run)
+    kept = [queue for queue in worker.consumes if not queue.per_run]
+    known = dict.fromkeys((*kept, *(each for each in app.router.queues if not each.per_run)))
+    links = [link for queue in known for link in queue.links]
+    app.broker.declare([queue.name for queue in kept], links)
+
+
+def _load(app: Umbel, options: WorkerOptions) -> None:
+    """Make the app the current one and import what it names."""
     app.set_current()
     app.set_default()
     app.connections.in_worker = True
+    signals.import_modules.send(app)
     app.load_modules()
     for module in options.include:
         importlib.import_module(module)
-    signals.import_modules.send(app)
+
+
+def _arrange(app: Umbel, options: WorkerOptions) -> Worker:
+    """The worker that the command line and the settings, as they are now, ask for."""
+    conf = app.conf
     pool = options.pool or conf.worker_pool
     size = PoolSize.of(
         pool,
@@ -133,13 +158,17 @@ def _prepare(app: Umbel, options: WorkerOptions) -> Worker:
         options.processes or conf.worker_processes,
     )
     queues = app.router.select(options.queues or None, options.exclude_queues)
+    hostname = node_name(options.hostname)
+    if conf.worker_direct:
+        queues = (*queues, worker_direct(hostname))
     return Worker(
         app=app,
-        hostname=node_name(options.hostname),
+        hostname=hostname,
         options=options,
         pool=pool,
         size=size,
         queues=tuple(queue.name for queue in queues),
+        consumes=queues,
     )
 
 
@@ -196,12 +225,13 @@ def _check(worker: Worker) -> None:
 
 def _unopened_broker(app: Umbel) -> BrokerDriver:
     """To be asked what it is: no connection may exist yet."""
-    return make_broker(app.connections.broker_url, BrokerOptions(), app.clock)
+    return app.connections.unopened()
 
 
 def _make_setup(worker: Worker) -> Setup:
     app, conf, options = worker.app, worker.app.conf, worker.options
     run = uuid.uuid4().hex[:20]
+    queues = tuple(queue.of_run(run).name for queue in worker.consumes)
     size, location = worker.size, _unopened_broker(app).location
     board = Scoreboard.create(run, size.processes + SPARE_SLOTS, location, lanes=size.lanes)
     info = {
@@ -212,7 +242,7 @@ def _make_setup(worker: Worker) -> Setup:
         "pool": worker.pool,
         "processes": size.processes,
         "concurrency": size.processes * size.lanes,
-        "queues": list(worker.queues),
+        "queues": list(queues),
         "python": sys.version.split()[0],
         "lease_time": conf.worker_lease_time,
         "started_at": time.time(),
@@ -223,7 +253,7 @@ def _make_setup(worker: Worker) -> Setup:
         app=app,
         run=run,
         hostname=worker.hostname,
-        queues=worker.queues,
+        queues=queues,
         board=board,
         info=json.dumps(info).encode(),
         lease_time=conf.worker_lease_time,

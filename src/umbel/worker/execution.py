@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from umbel.app import Umbel
 from umbel.einfo import ExceptionInfo as ExceptionInfo
 from umbel.message import Delivery
 from umbel.outcome import End, Options
@@ -21,6 +22,14 @@ def printable(text: str) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """The sender of signals about messages: the app and the node name of who took them."""
+
+    app: Umbel
+    hostname: str
+
+
 @dataclass(slots=True)
 class Execution:
     """A delivery that has been read. `end` is set where it is not to be run at all.
@@ -31,6 +40,7 @@ class Execution:
 
     delivery: Delivery
     options: Options
+    taker: Taker
     request: Context = field(default_factory=Context)
     task: Task[Any, Any] | None = None
     end: End | None = None
@@ -66,6 +76,7 @@ class Ended:
 
     `error` is the exception that ended it, for a retry the one that caused it, with the `Retry`
     as `reason`; `runtime` is in seconds. What is to be sent is in the request's `follow_ups`.
+    `internal`: not the task failed, but the making of what was to follow from it.
     """
 
     end: End
@@ -76,3 +87,4 @@ class Ended:
     runtime: float = 0.0
     signum: int | None = None
     """The signal in whose stead a revoked task was ended."""
+    internal: bool = False

@@ -38,7 +38,7 @@ from umbel.request import Context, running
 from umbel.task import Task
 from umbel.typed import Unfit
 from umbel.worker import followups
-from umbel.worker.execution import Ended, ExceptionInfo, Execution
+from umbel.worker.execution import Ended, ExceptionInfo, Execution, Taker
 from umbel.worker.lanes import Lane, Stopped
 from umbel.worker.patience import patiently
 
@@ -72,6 +72,7 @@ class Executor:
     ) -> None:
         self._app = app
         self._hostname = hostname
+        self._taker = Taker(app, hostname)
         self._is_revoked = is_revoked
         self._limits = (time_limit, soft_time_limit)
         self._store_started = store_started
@@ -85,7 +86,7 @@ class Executor:
 
     def prepare(self, delivery: Delivery) -> Execution:
         """Read the message. Never raises: what can't be run has its `end` set."""
-        execution = Execution(delivery, self._default_options)
+        execution = Execution(delivery, self._default_options, self._taker)
         try:
             execution.request = read_request(delivery, hostname=self._hostname)
         except InvalidTaskError as error:
@@ -199,7 +200,7 @@ class Executor:
                 finally:
                     lane.leave()
             except BaseException as error:
-                return _ended_by(error, task, time.perf_counter() - started, lane)
+                return _ended_by(error, task, request, time.perf_counter() - started, lane)
         return Ended(End.RETURNED, value=value, runtime=time.perf_counter() - started)
 
     async def run_on_loop(self, execution: Execution, lane: Lane) -> Ended:
@@ -218,7 +219,7 @@ class Executor:
                     task.before_start(request.id, request.args or [], request.kwargs or {})
                     value = await task.entry(*given[0], **given[1])
             except BaseException as error:
-                return _ended_by(error, task, time.perf_counter() - started, lane)
+                return _ended_by(error, task, request, time.perf_counter() - started, lane)
         runtime = time.perf_counter() - started
         if lane.hard_limit is not None:
             return _out_of_time(lane.hard_limit, runtime)
@@ -230,6 +231,8 @@ class Executor:
         """What is to be run, now that it starts."""
         task, request = execution.task, execution.request
         assert task is not None
+        if signals.task_received.receivers:
+            _tell(signals.task_received, self._taker, request=request)
         if task.options.track_started and not is_stored:
             self._store_started(execution)
         request.started_at = self._now()
@@ -287,7 +290,9 @@ def _out_of_time(limit: float, runtime: float) -> Ended:
     return Ended(End.HARD_LIMIT, error=error, einfo=_told(error), runtime=runtime)
 
 
-def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float, lane: Lane) -> Ended:
+def _ended_by(
+    error: BaseException, task: Task[Any, Any], request: Context, runtime: float, lane: Lane
+) -> Ended:
     if lane.hard_limit is not None:
         return _out_of_time(lane.hard_limit, runtime)
     if isinstance(error, SoftTimeLimitExceeded) and not error.args:
@@ -315,9 +320,11 @@ def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float, lane: 
         case Retry():
             return _retried(error, runtime)
         case WorkerTerminate():
+            _leave(task, request)
             lost = WorkerLostError("The worker was stopped cold while the task ran.")
             return Ended(End.COLD_STOP, error=lost, einfo=ExceptionInfo.of(lost), runtime=runtime)
         case SystemExit() | KeyboardInterrupt():
+            _leave(task, request)
             code = getattr(error, "code", 1) or 0
             lost = WorkerLostError(f"Worker exited prematurely: exitcode {code}.")
             return Ended(
@@ -325,6 +332,27 @@ def _ended_by(error: BaseException, task: Task[Any, Any], runtime: float, lane: 
             )
         case _:
             return _failed(error, task, runtime)
+
+
+def _tell(signal: signals.Signal, sender: object, **named: object) -> None:
+    try:
+        signal.send(sender, **named)
+    except SystemExit:
+        logger.exception("A receiver of %s left.", signal.name)
+
+
+def _leave(task: Task[Any, Any], request: Context) -> None:
+    """Tell that the task was left and has no state of its own: its process or worker ends."""
+    _tell(
+        signals.task_postrun,
+        task,
+        task_id=request.id,
+        task=task,
+        args=request.args or [],
+        kwargs=request.kwargs or {},
+        retval=None,
+        state=None,
+    )
 
 
 def _failed(error: BaseException, task: Task[Any, Any], runtime: float) -> Ended:

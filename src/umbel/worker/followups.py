@@ -145,7 +145,7 @@ class FollowUps:
         step = from_dict(form, app).prepared(args, None, options, _ids(request, place))
         task = app.tasks.get(step.task)
         with running(task, request):  # as for what the task itself sends
-            plan = app.plan(step.task, step.options, task)
+            plan = app.plan(step.task, step.options, task, step.args, step.kwargs)
         return app.publisher.build(plan, step.args, step.kwargs, str(step.id))
 
 

@@ -66,6 +66,7 @@ class Settler:
     def __init__(self, app: Umbel, *, hostname: str) -> None:
         conf = app.conf
         self._follow_ups = FollowUps(app)
+        self._announce_next = app.publisher.announce_next
         self._now = app.clock.wall
         self._zone = app.zone
         self._hostname = hostname
@@ -87,7 +88,11 @@ class Settler:
         except Exception as error:
             execution.request.follow_ups.clear()
             einfo = ExceptionInfo.of(error)
-            failed = Ended(End.RAISED, error=error, einfo=einfo, runtime=ended.runtime)
+            # What can't be encoded was made by the task, or is what it was told to send.
+            internal = not isinstance(error, EncodeError)
+            failed = Ended(
+                End.RAISED, error=error, einfo=einfo, runtime=ended.runtime, internal=internal
+            )
             return self._decide(execution, failed)
         return decided
 
@@ -334,12 +339,13 @@ class Settler:
         again = rebuild_message(
             message, queue=queue, delivery_tag=str(uuid.uuid4()), headers=headers
         )
-        return Posting(
+        posting = Posting(
             again,
             queue,
             priority=priority_of(again),
             due_at=due_at if self._eta_in_broker else None,
         )
+        return self._announce_next(posting)
 
     def _dead(self, execution: Execution, ended: Ended, verdict: Verdict) -> Dead | None:
         if not verdict.dead:

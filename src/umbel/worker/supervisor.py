@@ -168,6 +168,7 @@ class Supervisor:
         self._undertaker.start()
         self._take_over()
         self._peers = self._heart.beat().peers
+        self._has_beaten = True
         self._heart.start()
         self._control.start()
         if self._server is not None:

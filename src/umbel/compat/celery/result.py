@@ -2,8 +2,21 @@
 
 from umbel.compat.missing import guard
 from umbel.eager import EagerResult
-from umbel.result import AsyncResult, result_from_tuple
+from umbel.result import (
+    AsyncResult,
+    ResultSet,
+    allow_join_result,
+    denied_join_result,
+    result_from_tuple,
+)
 
-__all__ = ["AsyncResult", "EagerResult", "result_from_tuple"]
+__all__ = [
+    "AsyncResult",
+    "EagerResult",
+    "ResultSet",
+    "allow_join_result",
+    "denied_join_result",
+    "result_from_tuple",
+]
 
 guard(__name__)

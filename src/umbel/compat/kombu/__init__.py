@@ -3,7 +3,7 @@
 from typing import Final
 
 from umbel.compat.kombu import exceptions, serialization
-from umbel.compat.kombu.entity import Exchange, Queue
+from umbel.compat.kombu.entity import Exchange, Queue, binding
 from umbel.compat.kombu.utils.url import parse_url
 from umbel.compat.kombu.utils.uuid import uuid
 from umbel.compat.missing import guard
@@ -13,6 +13,7 @@ __all__ = [
     "Exchange",
     "Queue",
     "__version__",
+    "binding",
     "exceptions",
     "parse_url",
     "serialization",

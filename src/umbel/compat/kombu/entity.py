@@ -4,9 +4,9 @@ from typing import Final
 
 from umbel.compat.missing import guard
 from umbel.exchanges import Exchange
-from umbel.routing import Queue
+from umbel.queues import Queue, binding
 
-__all__ = ["PERSISTENT_DELIVERY_MODE", "TRANSIENT_DELIVERY_MODE", "Exchange", "Queue"]
+__all__ = ["PERSISTENT_DELIVERY_MODE", "TRANSIENT_DELIVERY_MODE", "Exchange", "Queue", "binding"]
 
 TRANSIENT_DELIVERY_MODE: Final = 1
 PERSISTENT_DELIVERY_MODE: Final = 2

@@ -5,7 +5,7 @@ from umbel.compat.celery.utils.imports import gen_task_name, import_from_cwd, in
 from umbel.compat.celery.utils.imports import qualname as get_full_cls_name
 from umbel.compat.celery.utils.imports import symbol_by_name as get_cls_by_name
 from umbel.compat.celery.utils.log import LOG_LEVELS
-from umbel.compat.celery.utils.nodenames import nodename, nodesplit
+from umbel.compat.celery.utils.nodenames import nodename, nodesplit, worker_direct
 from umbel.compat.kombu.utils.objects import cached_property
 from umbel.compat.kombu.utils.uuid import uuid
 from umbel.compat.missing import guard
@@ -25,6 +25,7 @@ __all__ = [
     "nodesplit",
     "noop",
     "uuid",
+    "worker_direct",
 ]
 
 gen_unique_id = uuid

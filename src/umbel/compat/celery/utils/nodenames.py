@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 
 from umbel.compat.missing import guard
+from umbel.queues import worker_direct
 
-__all__ = ["gethostname", "nodename", "nodesplit"]
+__all__ = ["gethostname", "nodename", "nodesplit", "worker_direct"]
 
 gethostname = socket.gethostname
 

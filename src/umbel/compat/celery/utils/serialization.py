@@ -14,7 +14,7 @@ _WORDS: Final = {
 }
 
 
-def strtobool(term: str | bool, table: dict[str, bool] | None = None) -> Any:
+def strtobool(term: Any, table: dict[str, bool] | None = None) -> Any:
     """True for ``"true"``, ``"yes"``, ``"on"`` and ``"1"``, False for their opposites.
 
     What isn't text comes back as it is. Raises `TypeError` for any other text.

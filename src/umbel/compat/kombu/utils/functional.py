@@ -81,7 +81,7 @@ def maybe_list(obj: Any, scalars: tuple[type, ...] = _SCALARS) -> Any:
     return obj if obj is None or is_list(obj, scalars) else [obj]
 
 
-def dictfilter(d: Mapping[str, V | None] | None = None, **kw: V | None) -> dict[str, V]:
+def dictfilter(d: Mapping[str, V | None] | None = None, /, **kw: V | None) -> dict[str, V]:
     """The items whose value isn't None."""
     return {key: value for key, value in {**(d or {}), **kw}.items() if value is not None}
 
