@@ -402,6 +402,9 @@ class Umbel(CeleryNames):
     ) -> None:
         self.close()
 
+    def __deepcopy__(self, memo: object) -> Umbel:
+        return self  # so that a copy of a signature or a result is of the same app
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return reduced_app(self)
 
