@@ -324,6 +324,15 @@ def test_no_more_messages_are_made_than_there_is_room_for(
     assert made == count == len(app.broker.peek("celery", 2 * count))
 
 
+def test_large_messages_do_not_make_large_steps(app: Umbel, add: Add, broker: Broker) -> None:
+    async def main() -> None:
+        await asyncio.gather(*(add.adelay("x" * 3_000_000) for _ in range(20)))
+
+    run(main())
+    assert sum(broker.steps) == 20
+    assert max(broker.steps) <= 6
+
+
 # Who leaves before it is sent
 
 
@@ -565,6 +574,33 @@ asyncio.run(send("parent again"))
 """,
     )
     assert sent == ["parent", "child", "parent again"]
+
+
+def test_what_has_returned_is_stored_whenever_the_process_dies(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    code = """
+async def send(n):
+    for i in range(1000):
+        result = await add.aapply_async((n,), task_id=f"{n}-{i}")
+        os.write(1, (result.id + os.linesep).encode())
+
+async def main():
+    await asyncio.gather(*(send(n) for n in range(50)))
+
+asyncio.run(main())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT + code, url], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        returned = [process.stdout.readline().strip() for _ in range(1000)]
+        process.kill()
+        returned += process.stdout.read().split()
+    with Umbel("looking", broker=url, set_as_current=False) as app:
+        stored = ids(app)
+    assert len(returned) == len(set(returned)) >= 1000
+    assert set(returned) <= set(stored)
+    assert len(stored) == len(set(stored)) < 50_000
 
 
 def test_what_a_loop_has_left_behind_is_sent_at_the_end_of_the_process(tmp_path: Path) -> None:
