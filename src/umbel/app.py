@@ -11,6 +11,7 @@ from typing import (
     Any,
     ClassVar,
     ParamSpec,
+    Self,
     TypeVar,
     Unpack,
 )
@@ -391,7 +392,7 @@ class Umbel(CeleryNames):
             self.waiters.close()
         self.connections.close()
 
-    def __enter__(self) -> Umbel:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
