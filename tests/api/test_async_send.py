@@ -20,7 +20,9 @@ from umbel.exceptions import (
     BrokerUnavailable,
     EncodeError,
     MessageTooLarge,
+    OperationalError,
     PublishUnknown,
+    UmbelError,
     Unroutable,
 )
 from umbel.message import Message, Posting
@@ -241,6 +243,33 @@ def test_each_caller_has_an_error_of_its_own(app: Umbel, add: Add, broker: Broke
     assert [type(error) for error in errors] == [PublishUnknown] * 3
     assert len({id(error) for error in errors}) == 3
     assert broker.steps == [3], "a publish of unknown effect was repeated"
+
+
+@pytest.mark.parametrize("url", ["sqlite:////no/such/folder/x.db", "nosuch://", "redis://h"])
+def test_a_broker_that_cannot_be_opened_is_told_as_delay_tells_it(url: str) -> None:
+    with Umbel("proj", broker=url, set_as_current=False) as app:
+        with pytest.raises(UmbelError) as expected:
+            app.send_task("t", retry=False)
+        with pytest.raises(UmbelError) as got:
+            run(app.asend_task("t", retry=False))
+    assert (type(got.value), str(got.value)) == (type(expected.value), str(expected.value))
+
+
+def test_an_error_that_cannot_be_copied_is_told_all_the_same(
+    app: Umbel, add: Add, broker: Broker
+) -> None:
+    class Odd(OperationalError):
+        def __init__(self, *, code: int) -> None:
+            super().__init__(f"code {code}")
+
+    broker.fail = lambda: Odd(code=7)
+
+    async def main() -> list[Any]:
+        return list(
+            await asyncio.gather(*(add.adelay(n) for n in range(3)), return_exceptions=True)
+        )
+
+    assert [str(error) for error in run(main())] == ["code 7"] * 3
 
 
 # A broker that is away
