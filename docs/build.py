@@ -170,7 +170,7 @@ def settings_page(shown: Shown) -> str:
         ),
         (
             "Celery's, honoured",
-            "They mean what they mean in Celery.",
+            "They mean what they mean in Celery, but for what [differs](differences.md).",
             lambda s: s.state is State.HONOURED and s.name not in own,
         ),
         (

@@ -11,6 +11,7 @@ from typing import (
     Any,
     ClassVar,
     ParamSpec,
+    Self,
     TypeVar,
     Unpack,
 )
@@ -391,7 +392,7 @@ class Umbel(CeleryNames):
             self.waiters.close()
         self.connections.close()
 
-    def __enter__(self) -> Umbel:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -401,6 +402,9 @@ class Umbel(CeleryNames):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __deepcopy__(self, memo: object) -> Umbel:
+        return self  # so that a copy of a signature or a result is of the same app
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return reduced_app(self)

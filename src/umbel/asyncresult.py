@@ -283,7 +283,7 @@ class AsyncResult(Generic[R_co]):
     def then(
         self,
         callback: Callable[[Self], object],
-        on_error: Callable[[Exception], object] | None = None,
+        on_error: Callable[[BaseException], object] | None = None,
         weak: bool = False,
     ) -> None:
         """Have `callback` called with this result once the task has ended, however it has.
@@ -301,11 +301,8 @@ class AsyncResult(Generic[R_co]):
                 self._take(record)
                 callback(self)
             # Whatever the callback raises; the thread serves others too.
-            except Exception as raised:
-                if on_error is None:
-                    _log_callback(self.id)
-                else:
-                    on_error(raised)
+            except BaseException as raised:
+                _told(on_error, raised, self.id)
 
         if self._known() is not None or self.ignored:
             deliver(None, None)
@@ -665,8 +662,16 @@ async def called(function: Callable[..., object], *args: object) -> None:
         await value
 
 
-def _log_callback(task_id: str) -> None:
-    logging.getLogger("umbel").exception("A callback for the result of %s raised.", task_id)
+def _told(
+    on_error: Callable[[BaseException], object] | None, raised: BaseException, task_id: str
+) -> None:
+    """Tell `on_error` of it, or the log."""
+    try:
+        if on_error is None:
+            raise raised
+        on_error(raised)
+    except BaseException:
+        logging.getLogger("umbel").exception("A callback for the result of %s raised.", task_id)
 
 
 def _restored(

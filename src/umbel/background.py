@@ -123,8 +123,12 @@ def settle(future: asyncio.Future[object], value: object, error: BaseException |
 
 
 def own(error: Exception) -> Exception:
-    """A copy for one caller: raising adds to an exception's traceback."""
-    made = copy.copy(error)
+    """A copy for one caller, where there can be one: raising adds to an exception's traceback."""
+    try:
+        made = copy.copy(error)
+    # Copying calls the constructor, which is a driver's own.
+    except Exception:
+        return error
     made.__cause__ = error.__cause__
     return made.with_traceback(error.__traceback__)
 

@@ -23,6 +23,8 @@ from umbel.message import Posting
 from umbel.retry import RetryPolicy
 
 MOST_IN_ONE_STEP: Final = 1000
+MOST_BYTES_IN_ONE_STEP: Final = 16 * 2**20
+"""Messages and bytes of their bodies; a call's own messages are never parted."""
 MOST_WAITING: Final = 4000
 """Calls. Whoever comes when so many wait makes no message before there is room again."""
 _CLOSED: Final = "the app was closed before the message could be sent"
@@ -142,12 +144,13 @@ class Coalescer(Background):
             self._later = [each for each in self._later if each[0] > now]
             self._queue.extendleft(reversed(due))
         calls: list[Call] = []
-        size = 0
-        while self._queue and size < MOST_IN_ONE_STEP:
+        size, octets = 0, 0
+        while self._queue and size < MOST_IN_ONE_STEP and octets < MOST_BYTES_IN_ONE_STEP:
             call = self._queue.popleft()
             if not call.withdrawn:
                 calls.append(call)
                 size += len(call.postings)
+                octets += sum([len(posting.message.body) for posting in call.postings])
         return calls
 
     def _invited(self, places: int) -> list[Answer]:

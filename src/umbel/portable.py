@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,10 @@ from umbel.exceptions import NotRegistered
 if TYPE_CHECKING:
     from umbel.app import Umbel
     from umbel.task import Task
+
+
+_places: weakref.WeakKeyDictionary[Umbel, tuple[str, str]] = weakref.WeakKeyDictionary()
+"""Where apps were found: looking through all modules takes milliseconds."""
 
 
 def reduced_app(app: Umbel) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -29,12 +34,22 @@ def reduced_task(task: Task[..., Any]) -> tuple[Callable[..., Any], tuple[Any, .
 
 def _place_of(app: Umbel) -> tuple[str, str] | None:
     """(module, attribute) of a module that holds the app; the shortest name of several."""
+    kept = _places.get(app)
+    if kept is not None and getattr(sys.modules.get(kept[0]), kept[1], None) is app:
+        return kept
+    found = _look_for(app)
+    if found is not None:
+        _places[app] = found
+    return found
+
+
+def _look_for(app: Umbel) -> tuple[str, str] | None:
     found = [
         (name, attribute)
         for name, module in list(sys.modules.items())
         if name not in ("__main__", "__mp_main__")
         for attribute, value in list(getattr(module, "__dict__", {}).items())
-        if value is app
+        if value is app and not attribute.startswith("_")  # such as the last app of a process
     ]
     return min(found, key=lambda place: (place[0].count("."), len(place[0]), place), default=None)
 

@@ -268,7 +268,7 @@ class Publisher:
             routing_key=plan.address.routing_key,
             headers=message.headers,
             properties=message.properties,
-            declare=[plan.address.queue],
+            declare=[plan.address.queue] if plan.address.queue else [],
             retry_policy=None if plan.policy is None else asdict(plan.policy),
         )
         return replace(message, body=encode_call(*call, form, plan.max_size))

@@ -216,7 +216,7 @@ class Broadcast(Queue):
     share that queue, and each message is run once.
     """
 
-    __slots__ = ("shared",)
+    __slots__ = ()
 
     def __init__(
         self,
@@ -236,9 +236,13 @@ class Broadcast(Queue):
             auto_delete=auto_delete,
             **options,
         )
-        object.__setattr__(self, "shared", queue is not None and not unique)
+        shared = queue is not None and not unique
+        object.__setattr__(self, "extras", {**self.extras, "shared": shared})
 
-    shared: bool
+    @property
+    def shared(self) -> bool:
+        """Whether all workers consume one queue."""
+        return bool(self.extras["shared"])
 
     @property
     def per_run(self) -> bool:

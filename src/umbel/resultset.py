@@ -236,9 +236,6 @@ class ResultSet(Generic[R_co]):
     def __len__(self) -> int:
         return len(self.results)
 
-    def __bool__(self) -> bool:
-        return True
-
     def __contains__(self, result: object) -> bool:
         return result in self.results
 
@@ -382,7 +379,7 @@ class ResultSet(Generic[R_co]):
     def then(
         self,
         callback: Callable[[Self], object],
-        on_error: Callable[[Exception], object] | None = None,
+        on_error: Callable[[BaseException], object] | None = None,
         weak: bool = False,
     ) -> None:
         """Have `callback` called with this set once all have ended; see `AsyncResult.then`."""

@@ -374,7 +374,7 @@ def _declared(queues: Iterable[object] | Mapping[str, object] | None) -> dict[st
         for name, value in queues.items():
             value = {} if value is None else value
             if isinstance(value, Mapping):
-                values.append(Queue.from_dict(name, value))
+                values.append(Queue.from_dict(str(name), value))
             else:
                 values.append(Queue.of(value))
     else:

@@ -509,9 +509,10 @@ def test_then_calls_back_once_the_task_has_ended(
     result.then(lambda each: called.append((each, each.state)))
     result.then(lambda _: 1 / 0, on_error=called.append)
     result.then(lambda _: 1 / 0)
+    result.then(lambda _: sys.exit(), on_error=lambda _: 1 / 0)
     assert called == []
     store(app, "id", "FAILURE", KeyError("x"))
-    until(lambda: len(called) == 2 and caplog.records)
+    until(lambda: len(called) == 2 and len(caplog.records) == 2)
     assert called[0] == (result, "FAILURE")
     assert isinstance(called[1], ZeroDivisionError)
     assert "A callback for the result of id raised." in caplog.text

@@ -20,7 +20,9 @@ from umbel.exceptions import (
     BrokerUnavailable,
     EncodeError,
     MessageTooLarge,
+    OperationalError,
     PublishUnknown,
+    UmbelError,
     Unroutable,
 )
 from umbel.message import Message, Posting
@@ -243,6 +245,33 @@ def test_each_caller_has_an_error_of_its_own(app: Umbel, add: Add, broker: Broke
     assert broker.steps == [3], "a publish of unknown effect was repeated"
 
 
+@pytest.mark.parametrize("url", ["sqlite:////no/such/folder/x.db", "nosuch://", "redis://h"])
+def test_a_broker_that_cannot_be_opened_is_told_as_delay_tells_it(url: str) -> None:
+    with Umbel("proj", broker=url, set_as_current=False) as app:
+        with pytest.raises(UmbelError) as expected:
+            app.send_task("t", retry=False)
+        with pytest.raises(UmbelError) as got:
+            run(app.asend_task("t", retry=False))
+    assert (type(got.value), str(got.value)) == (type(expected.value), str(expected.value))
+
+
+def test_an_error_that_cannot_be_copied_is_told_all_the_same(
+    app: Umbel, add: Add, broker: Broker
+) -> None:
+    class Odd(OperationalError):
+        def __init__(self, *, code: int) -> None:
+            super().__init__(f"code {code}")
+
+    broker.fail = lambda: Odd(code=7)
+
+    async def main() -> list[Any]:
+        return list(
+            await asyncio.gather(*(add.adelay(n) for n in range(3)), return_exceptions=True)
+        )
+
+    assert [str(error) for error in run(main())] == ["code 7"] * 3
+
+
 # A broker that is away
 
 
@@ -322,6 +351,15 @@ def test_no_more_messages_are_made_than_there_is_room_for(
 
     run(main())
     assert made == count == len(app.broker.peek("celery", 2 * count))
+
+
+def test_large_messages_do_not_make_large_steps(app: Umbel, add: Add, broker: Broker) -> None:
+    async def main() -> None:
+        await asyncio.gather(*(add.adelay("x" * 3_000_000) for _ in range(20)))
+
+    run(main())
+    assert sum(broker.steps) == 20
+    assert max(broker.steps) <= 6
 
 
 # Who leaves before it is sent
@@ -565,6 +603,33 @@ asyncio.run(send("parent again"))
 """,
     )
     assert sent == ["parent", "child", "parent again"]
+
+
+def test_what_has_returned_is_stored_whenever_the_process_dies(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    code = """
+async def send(n):
+    for i in range(1000):
+        result = await add.aapply_async((n,), task_id=f"{n}-{i}")
+        os.write(1, (result.id + os.linesep).encode())
+
+async def main():
+    await asyncio.gather(*(send(n) for n in range(50)))
+
+asyncio.run(main())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT + code, url], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        returned = [process.stdout.readline().strip() for _ in range(1000)]
+        process.kill()
+        returned += process.stdout.read().split()
+    with Umbel("looking", broker=url, set_as_current=False) as app:
+        stored = ids(app)
+    assert len(returned) == len(set(returned)) >= 1000
+    assert set(returned) <= set(stored)
+    assert len(stored) == len(set(stored)) < 50_000
 
 
 def test_what_a_loop_has_left_behind_is_sent_at_the_end_of_the_process(tmp_path: Path) -> None:

@@ -313,12 +313,13 @@ def test_a_retry_goes_where_it_says(app: Umbel) -> None:
 
     t.apply_async(exchange="news", routing_key="x.goal")
     request = lease(app, "goals")
-    for options, address in (
+    cases: tuple[tuple[dict[str, Any], tuple[str, str]], ...] = (
         ({}, ("", "goals")),
         ({"exchange": "news", "routing_key": "sport"}, ("news", "sport")),
         ({"queue": SPORT}, ("news", "sport.#")),
         ({"queue": "celery"}, ("", "celery")),
-    ):
+    )
+    for options, address in cases:
         with running(t, request), pytest.raises(Retry):
             t.retry(**options)
         posting = request.follow_ups[-1]

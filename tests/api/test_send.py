@@ -174,9 +174,9 @@ def took(call: Callable[[], object]) -> float:
 @pytest.mark.setting("task_publish_retry", "task_publish_retry_policy")
 def test_publishing_is_repeated_by_the_policy_and_then_given_up(tmp_path: Path) -> None:
     with Umbel("a", broker=f"sqlite:///{tmp_path}/no/x.db", set_as_current=False) as app:
-        app.conf.task_publish_retry_policy = {"max_retries": 2, "interval_start": 0.2}
-        # Waits of 0.2 and 0.4 s; then none, since the call says so.
-        assert 0.6 <= took(lambda: app.send_task("a")) < 5
+        app.conf.task_publish_retry_policy = {"max_retries": 2, "interval_start": 0.4}
+        # Waits of 0.4 and 0.6 s, where the default's are 0.6 s in all; then none, by the call.
+        assert 1.0 <= took(lambda: app.send_task("a")) < 5
         assert took(lambda: app.send_task("a", retry=False)) < 0.5
         assert took(lambda: app.send_task("a", retry_policy={"max_retries": 0})) < 0.5
         app.conf.task_publish_retry = False

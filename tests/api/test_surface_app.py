@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import re
@@ -428,6 +429,25 @@ def test_an_app_that_can_be_imported_is_pickled_by_its_place(
     assert pickle.loads(pickle.dumps(app)) is app
     assert b"place_of_app" in pickle.dumps(app)
     assert pickle.loads(pickle.dumps(noop)) is noop
+
+
+def test_signatures_are_pickled_and_copied(app: Umbel, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("place_of_app")
+    module.app = app  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "place_of_app", module)
+
+    @app.task
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    for sig in (add.s(1), add.s(1) | add.s(2)):
+        for again in (pickle.loads(pickle.dumps(sig)), copy.deepcopy(sig), copy.copy(sig)):
+            assert again == sig
+            assert again is not sig
+            assert again.app is app
+    monkeypatch.delitem(sys.modules, "place_of_app")
+    assert copy.deepcopy(add.s(1)).app is app
+    assert pickle.loads(pickle.dumps(app)) is not app  # where it was is forgotten
 
 
 def test_any_other_app_is_pickled_by_its_settings() -> None:

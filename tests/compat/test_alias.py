@@ -192,6 +192,37 @@ def test_missing_names_through_the_alias(tmp_path: Path) -> None:
     )
 
 
+def test_threads_that_import_under_both_names_get_one_module(tmp_path: Path) -> None:
+    passes(
+        """
+        import importlib, sys, threading
+        from umbel.compat.names import MODULES
+        from umbel.compat.alias import install
+        install()
+        names = ["celery", "celery.app.task", "celery.utils.log", "kombu.utils.uuid", *MODULES]
+        failed, start = [], threading.Barrier(8)
+
+        def load(number):
+            try:
+                start.wait(30)
+                for name in names[number % 3:] + names[:number % 3]:
+                    importlib.import_module(("umbel.compat." if number % 2 else "") + name)
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=load, args=(n,), daemon=True) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(40)
+        assert not failed and not any(thread.is_alive() for thread in threads), failed
+        for name in names:
+            assert sys.modules[name] is sys.modules["umbel.compat." + name], name
+        """,
+        tmp_path,
+    )
+
+
 def test_forks_inherit_the_alias(tmp_path: Path) -> None:
     passes(
         """

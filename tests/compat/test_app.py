@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,14 @@ BETTER = {"worker_prefetch_multiplier": None}
 that shares the queue: what an adaptive worker reserves is never more than it soon runs."""
 
 
+_numbers = itertools.count(1)
+
+
 @pytest.fixture
-def app() -> Celery:
-    return Celery("compat", broker="memory://compat", set_as_current=False)
+def app() -> Iterator[Celery]:
+    broker = f"memory://compat-{next(_numbers)}"
+    with Celery("compat", broker=broker, set_as_current=False) as made:
+        yield made
 
 
 def test_umbels_celery_is_umbel_itself() -> None:

@@ -14,12 +14,13 @@ import pytest
 from umbel import Umbel
 from umbel.canvas import signature
 from umbel.compat import celery, kombu
-from umbel.compat.celery import platforms, states
+from umbel.compat.celery import platforms, signals, states
 from umbel.compat.celery.app.log import TaskFormatter
 from umbel.compat.celery.canvas import maybe_signature
 from umbel.compat.celery.local import PromiseProxy, Proxy, maybe_evaluate, try_import
 from umbel.compat.celery.utils import functional, imports, nodenames, serialization, time
 from umbel.compat.celery.utils.collections import AttributeDict
+from umbel.compat.celery.utils.dispatch import Signal
 from umbel.compat.celery.utils.log import mlevel
 from umbel.compat.celery.utils.saferepr import saferepr
 from umbel.compat.kombu.utils import encoding, json, url
@@ -232,6 +233,21 @@ def test_signatures_that_may_be_dicts() -> None:
     again = maybe_signature(dict(made), app=app)
     assert again == made
     assert celery.subtask is celery.signature
+
+
+def test_signals_of_a_program() -> None:
+    heard: list[object] = []
+    sold = Signal(providing_args=["order"], name="sold")
+
+    @sold.connect
+    def hear(sender: object, **named: object) -> None:
+        heard.append((sender, named["order"]))
+
+    sold.send(sender="till", order=7)
+    assert heard == [("till", 7)]
+    assert sold.name == "sold"
+    assert Signal(["order"]).providing_args == {"order"}
+    assert Signal.__base__ is type(signals.task_prerun)
 
 
 def test_small_things() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import threading
 from dataclasses import dataclass
@@ -376,6 +377,10 @@ def test_a_broadcast_goes_to_its_exchange() -> None:
         True,
         False,
     )
+    for each in (calls, shared, Queue("q", NEWS, "k", bindings=[binding("x", "y", {"a": 1})])):
+        copied = pickle.loads(pickle.dumps(each))
+        assert copied == each
+        assert copied.per_run == each.per_run
     assert Router(queues=[shared]).route("t", {"queue": "calls"}).address[:3] == ("calls", "", "q")
     assert [each.name for each in Router(queues=[shared]).select(["calls"])] == ["q"]
 

@@ -65,7 +65,7 @@ class Expected:
         self.messages.append(
             Tracked(
                 posting.message.id,
-                posting.routing_key,
+                target(posting),
                 posting.priority,
                 -posting.priority,
                 self._seq if due_at is None else None,
@@ -74,7 +74,7 @@ class Expected:
         )
 
     def routable(self, postings: Iterable[Posting]) -> bool:
-        return all(posting.routing_key in self.queues for posting in postings)
+        return all(target(posting) in self.queues for posting in postings)
 
     def settle(self, owner: Owner, settlement: Settlement, now: float) -> str:
         """Apply one settlement: "applied", "lost" or "refused"."""
@@ -177,6 +177,11 @@ class Expected:
 
     def _count(self, queue: str, where: Where) -> int:
         return sum(m.queue == queue and m.where == where for m in self.messages)
+
+
+def target(posting: Posting) -> str:
+    """The queue that a posting is for; through an exchange it is the first word of its key."""
+    return posting.routing_key.partition(".")[0] if posting.exchange else posting.routing_key
 
 
 def comes_before(one: Tracked, other: Tracked) -> bool:

@@ -27,6 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from umbel.clock import Clock, ManualClock
 from umbel.exceptions import RunLost, Unroutable
+from umbel.exchanges import Binding
 from umbel.message import Dead, Delivery, How, Loss, Lost, Posting, Settlement
 from umbel.ports import (
     BrokerOptions,
@@ -42,6 +43,8 @@ from umbel.testing.contract.rig import OTHER, QUEUE, Driver, id_of, message
 from umbel.testing.expected import Expected, Owner, Tracked, comes_before
 
 QUEUES = (QUEUE, OTHER)
+TOPICS = "topics"
+"""An exchange that takes ``<queue>.…`` to that queue."""
 RUNS = ("north", "south", "east")
 some_queues = st.lists(st.sampled_from(QUEUES), min_size=1, max_size=2, unique=True)
 
@@ -61,7 +64,8 @@ class BrokerMachine(RuleBasedStateMachine):
         self.options = BrokerOptions()
         self.driver = self.connect(Path(self.folder.name) / "storage", self.options, self.clock)
         self.driver.open()
-        self.driver.declare(QUEUES)
+        topics = [Binding(queue, TOPICS, "topic", f"{queue}.#") for queue in QUEUES]
+        self.driver.declare(QUEUES, topics)
         self.model = Expected(QUEUES, self.options)
         self.gone: list[str] = []
         self.last: dict[str, tuple[dict[str, object], Turn]] = {}
@@ -80,9 +84,12 @@ class BrokerMachine(RuleBasedStateMachine):
     def new_posting(self, data: st.DataObject, *, lost_queue: bool = False) -> Posting:
         self.published += 1
         delay = data.draw(st.sampled_from([None, None, None, 5.0, 40.0]))
+        exchange = data.draw(st.sampled_from(["", TOPICS]))
+        key = "nowhere" if lost_queue else data.draw(st.sampled_from(QUEUES))
         return Posting(
             message(f"m{self.published}"),
-            routing_key="nowhere" if lost_queue else data.draw(st.sampled_from(QUEUES)),
+            routing_key=f"{key}.a.word" if exchange else key,
+            exchange=exchange,
             priority=data.draw(st.sampled_from([0, 0, 5, 9])),
             due_at=None if delay is None else self.now + delay,
         )

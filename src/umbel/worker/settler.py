@@ -25,6 +25,7 @@ from umbel.exceptions import (
     SoftTimeLimitExceeded,
     TimeLimitExceeded,
 )
+from umbel.instants import due
 from umbel.message import Dead, Delivery, How, Message, Posting, Result, Settlement
 from umbel.outcome import End, Settle, Verdict, decide
 from umbel.protocol import next_headers, priority_of, rebuild_message
@@ -326,16 +327,14 @@ class Settler:
         """The retry that no `Task.retry` has built: a lost process's, or a bare ``Retry``'s."""
         message = execution.delivery.message
         assert isinstance(message, Message)
-        task = execution.task
-        delay: float = 180.0 if task is None else task.options.default_retry_delay
-        if isinstance(reason, Retry) and isinstance(reason.when, (int, float)):
-            delay = reason.when
-        due_at = self._now() + delay
-        if isinstance(reason, Retry) and isinstance(reason.when, datetime):
-            due_at = reason.when.timestamp()
+        task, when = execution.task, reason.when if isinstance(reason, Retry) else None
+        if when is None:
+            when = 180.0 if task is None else task.options.default_retry_delay
+        countdown, instant = (None, when) if isinstance(when, datetime) else (when, None)
+        eta = due(countdown, instant, self._now(), self._zone)
         queue = execution.delivery.queue
         headers = next_headers(execution.request)
-        headers["eta"] = datetime.fromtimestamp(due_at, UTC).isoformat()
+        headers["eta"] = None if eta is None else eta.text
         again = rebuild_message(
             message, queue=queue, delivery_tag=str(uuid.uuid4()), headers=headers
         )
@@ -343,7 +342,7 @@ class Settler:
             again,
             queue,
             priority=priority_of(again),
-            due_at=due_at if self._eta_in_broker else None,
+            due_at=eta.at if eta is not None and self._eta_in_broker else None,
         )
         return self._announce_next(posting)
 

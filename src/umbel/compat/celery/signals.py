@@ -1,8 +1,8 @@
 """``celery.signals``: the very signals of `umbel.signals`."""
 
+from umbel.compat.celery.utils.dispatch import Signal
 from umbel.compat.missing import guard
 from umbel.signals import (
-    Signal,
     after_setup_logger,
     after_setup_task_logger,
     after_task_publish,

@@ -1,7 +1,7 @@
 """``celery.utils.dispatch``."""
 
+from umbel.compat.celery.utils.dispatch.signal import Signal
 from umbel.compat.missing import guard
-from umbel.signals import Signal
 
 __all__ = ["Signal"]
 
