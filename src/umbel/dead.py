@@ -82,9 +82,8 @@ def _requeue(broker: BrokerDriver, task_id: str, queue: str, message: Message) -
     except Unroutable:
         # Its queue ended with its worker: a broadcast is sent to whoever is there now.
         sent = message.properties.get("delivery_info")
-        exchange, key = (
-            (sent.get(name) for name in _SENT_TO) if isinstance(sent, dict) else ("", "")
-        )
+        told = sent if isinstance(sent, dict) else {}
+        exchange, key = told.get("exchange"), told.get("routing_key")
         if not exchange or not isinstance(exchange, str) or not isinstance(key, str):
             raise
         return broker.dead_requeue(task_id, _again(message, key, exchange))
