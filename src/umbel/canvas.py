@@ -116,7 +116,10 @@ class Signature:
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncResult[Any]:
-        """Send it, with `args` before its own, and `options` that win over its own."""
+        """Send it, with `args` before its own, and `options` that win over its own.
+
+        An option that is None is left to the signature.
+        """
         step = self.prepared(args, kwargs, options)
         app, task = self.app, self.app.tasks.get(step.task)
         if task is not None:
@@ -158,7 +161,7 @@ class Signature:
         make_id: Callable[[], str] = new_id,
     ) -> Signature:
         """What is sent when it is applied so: the call of one task, with its id."""
-        made = self.clone(args, kwargs, **options)
+        made = self.clone(args, kwargs, **_given(options))
         made.options.setdefault("task_id", make_id())
         return made
 
@@ -487,7 +490,7 @@ class chain(Signature):
 
         Where a step fails, it is the last; None where there is no step.
         """
-        result, given = None, tuple(args or ())
+        result, given, options = None, tuple(args or ()), _given(options)
         for step in self.clone(None, kwargs, **_of_steps(options)).unchained():
             before, result = result, step.apply(given, **options if result is None else {})
             result.parent = before
@@ -504,6 +507,7 @@ class chain(Signature):
         make_id: Callable[[], str] = new_id,
     ) -> Signature:
         """The first step, with the others as its option `chain`, all with their ids."""
+        options = _given(options)
         steps = self.clone(args, kwargs, **_of_steps(options)).unchained()
         if not steps:
             raise ValueError("the chain has no steps; expected at least one")
@@ -598,6 +602,10 @@ class chain(Signature):
 
 
 _FOR_STEPS: Final = frozenset({"link", "link_error", "task_id", "chain"})
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _of_steps(options: Mapping[str, Any]) -> dict[str, Any]:

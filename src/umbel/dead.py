@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builtins import list as List
 from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from umbel.exceptions import InvalidTaskError, Unroutable
 from umbel.message import Message, Posting
@@ -14,9 +14,7 @@ from umbel.publish import new_id
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
-
-
-_SENT_TO: Final = ("exchange", "routing_key")
+    from umbel.connect import BrokerDriver
 
 
 class DeadLetters:
@@ -58,18 +56,16 @@ class DeadLetters:
             )
         # Before the requeue, or a fast worker's new result would be forgotten in place of it.
         store = self._app.store
+        stored = None if store is None else store.get([task_id])[0]
         if store is not None:
             store.forget([task_id])
         broker.declare([dead.queue])
         try:
-            return broker.dead_requeue(task_id, _again(dead.message, dead.queue))
+            return _requeue(broker, task_id, dead.queue, dead.message)
         except Unroutable:
-            # Its queue ended with its worker: a broadcast is sent to whoever is there now.
-            sent = dead.message.properties.get("delivery_info")
-            exchange, key = (sent.get(n) for n in _SENT_TO) if isinstance(sent, dict) else ("", "")
-            if not exchange or not isinstance(exchange, str) or not isinstance(key, str):
-                raise
-            return broker.dead_requeue(task_id, _again(dead.message, key, exchange))
+            if store is not None and stored is not None:
+                store.put([stored])
+            raise
 
     def delete(self, task_id: str) -> bool:
         """Delete all of this id for good; False where there is none."""
@@ -78,6 +74,19 @@ class DeadLetters:
     def delete_all(self, queue: str | None = None) -> int:
         """Delete all of them, or those of one queue, for good; how many there were."""
         return self._app.broker.dead_delete(None, queue)
+
+
+def _requeue(broker: BrokerDriver, task_id: str, queue: str, message: Message) -> bool:
+    try:
+        return broker.dead_requeue(task_id, _again(message, queue))
+    except Unroutable:
+        # Its queue ended with its worker: a broadcast is sent to whoever is there now.
+        sent = message.properties.get("delivery_info")
+        told = sent if isinstance(sent, dict) else {}
+        exchange, key = told.get("exchange"), told.get("routing_key")
+        if not exchange or not isinstance(exchange, str) or not isinstance(key, str):
+            raise
+        return broker.dead_requeue(task_id, _again(message, key, exchange))
 
 
 def _again(message: Message, routing_key: str, exchange: str = "") -> Posting:

@@ -188,6 +188,7 @@ _SETTING_OF: Final[Mapping[str, str]] = {
     "compression": "task_compression",
     "priority": "task_default_priority",
     "rate_limit": "task_default_rate_limit",
+    "acks_on_failure_or_timeout": "task_acks_on_failure_or_timeout",
 }
 _DEFAULT_OF: Final[Mapping[str, Any]] = {
     **{each.name: getattr(AutoRetry(), each.name) for each in fields(AutoRetry)},

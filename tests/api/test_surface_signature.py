@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.api.looking import waiting
 
 from umbel import Signature, Task, Umbel, signature
 from umbel.exceptions import NotProvided
@@ -61,6 +62,20 @@ def test_ids(add: Task[[int, int], int]) -> None:
     result = sig.freeze(root_id="r", parent_id="p")
     assert [sig.id, sig.parent_id, sig.root_id] == [result.id, "p", "r"]
     assert sig.AsyncResult("x").task_name == "add"
+
+
+def test_none_in_a_call_is_left_to_the_signature(app: Umbel) -> None:
+    @app.task(queue="own")
+    def owned(x: int) -> None: ...
+
+    owned.s(1).apply_async(queue=None)
+    owned.s(1).set(queue="other").apply_async(queue=None)
+    (owned.s(1) | owned.si(2)).apply_async(queue=None, task_id=None)
+    owned.apply_async((1,), queue=None)  # of a task, None takes back what it says
+    owned.s(1).set(queue=None).apply_async()
+    assert {name: len(waiting(app, name)) for name in ("own", "other", "celery")} == {
+        "own": 2, "other": 1, "celery": 2,
+    }  # fmt: skip
 
 
 def test_inverted_it_is_its_value(app: Umbel, add: Task[[int, int], int]) -> None:

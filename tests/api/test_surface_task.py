@@ -38,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "acks_late": False,
     "acks_on_failure": True,
     "acks_on_timeout": True,
+    "acks_on_failure_or_timeout": True,
     "reject_on_worker_lost": False,
     "retry_on_worker_lost": False,
     "throws": (),

@@ -346,11 +346,20 @@ def test_a_command_reads_the_variable_that_its_parent_sets(tmp_path: Path) -> No
     without = shell("-A", "small", "settings", "task_eta_in_broker", cwd=tmp_path)
     assert without.code != 0
     assert "No module named 'celery'" in without.sentence
+    assert without.sentence.endswith("umbel --as-celery makes `import celery` mean Umbel")
     child = [sys.executable, "-m", "umbel", "-q", "-A", "small", "settings", "task_eta_in_broker"]
     (tmp_path / "parent.py").write_text(f"import subprocess\nsubprocess.run({child}, check=True)\n")
     ended = runner(tmp_path, "parent.py")
     assert ended.code == 0, ended.err
     assert "False" in ended.out
+
+
+def test_an_app_with_a_name_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "early.py").write_text(f"{APP}from celery.schedules import crontab\n")
+    ended = shell("--as-celery", "-A", "early", "worker", cwd=tmp_path)
+    assert ended.code != 0
+    assert "celery.schedules.crontab isn't in Umbel: " in ended.sentence
+    assert f"({tmp_path / 'early.py'}, line 3)" in ended.sentence
 
 
 def test_the_option_stands_before_the_command(tmp_path: Path) -> None:

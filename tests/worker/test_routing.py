@@ -117,6 +117,7 @@ def test_a_dead_letter_of_a_broadcast_can_be_sent_again(place: Place) -> None:
     with pytest.raises(Unroutable):
         place.app.dead.requeue(sent.id)
     assert place.app.dead.get(sent.id) is not None
+    assert sent.state == "FAILURE"
     with start(place, "-Q", "calls") as other:
         assert place.app.dead.requeue(sent.id)
         place.noted("broken", times=2)

@@ -69,8 +69,14 @@ def mistake_of(what: str, error: BaseException) -> Mistake:
     """What `what` raised when it was imported, and where, as one sentence."""
     return Mistake(
         f"{what} can't be imported: {type(error).__name__}: {_one_line(error)} "
-        f"({_place(error)}). UMBEL_TRACEBACK=1 shows the traceback"
+        f"({_place(error)}). {_advice(error)}"
     )
+
+
+def _advice(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name in ("celery", "kombu"):
+        return "umbel --as-celery makes `import celery` mean Umbel"
+    return "UMBEL_TRACEBACK=1 shows the traceback"
 
 
 def _has_module(name: str) -> bool:
