@@ -26,7 +26,7 @@ from umbel.request import Context, executing, running
 from umbel.serialization import JSON, dumps_call, loads_call
 from umbel.stored import Meta, encode_meta
 from umbel.task import Task, no_handler
-from umbel.typed import Unfit, signature_of
+from umbel.typed import Unfit, signature_of, typed_return
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -350,6 +350,8 @@ def _run(task: Task[..., Any], request: Context, sent: bool) -> Generator[Any, A
             value = _call(task, request, sent)
             if inspect.iscoroutine(value):
                 value = yield value
+            if sent and task.options.typing and (returned := typed_return(task.run)) is not None:
+                value = returned.lower(value, task.app.result_format.serializer.keeps)
             ended = _Ended(End.RETURNED, value, None, None)
         except Unfit as error:  # another try would not fit either
             final = TypeError(str(error)).with_traceback(error.__traceback__)

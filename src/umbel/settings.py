@@ -166,6 +166,7 @@ class Settings:
     worker_log_datefmt: str | None
     worker_log_format: str
     worker_log_json: bool
+    worker_max_memory_per_child: int | None
     worker_max_tasks_per_child: int | None
     worker_pool: Literal["prefork", "threads", "asyncio", "solo"]
     worker_prefetch_multiplier: int | None

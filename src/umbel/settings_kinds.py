@@ -17,8 +17,6 @@ from umbel.compression import find_compression
 from umbel.exceptions import ImproperlyConfigured
 from umbel.exchanges import EXCHANGE_TYPES
 
-API = "the release that completes Celery's API"
-
 
 class State(Enum):
     """What setting a setting does in this release."""
@@ -286,6 +284,8 @@ DELIVERY_MODE = Kind("2 (or 'persistent') or 1 (or 'transient')", _delivery_mode
 EXCHANGE_TYPE = one_of(
     {name: name for name in EXCHANGE_TYPES}, {}, "'direct', 'topic', 'fanout' or 'headers'"
 )
+START_METHOD = one_of({"fork": "fork", "spawn": "spawn"}, {}, "'fork' or 'spawn'")
+
 PRIORITY_ORDER = one_of(
     {"high-first": "high-first", "low-first": "low-first"}, {}, "'high-first' or 'low-first'"
 )

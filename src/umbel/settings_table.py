@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from math import inf
 
 from umbel.settings_kinds import (
-    API,
     BOOL,
     COMPRESSION,
     CONCURRENCY,
@@ -41,6 +40,7 @@ from umbel.settings_kinds import (
     SERIALIZER,
     SERIALIZERS,
     SOME_SECONDS,
+    START_METHOD,
     STR,
     STR_OR_BYTES,
     SWITCH_OR_MAPPING,
@@ -57,6 +57,7 @@ LIMITS = "the release that brings rate limits"
 RABBITMQ = "the release that brings RabbitMQ"
 REDIS = "the release that brings Redis"
 SCHEDULER = "the release that brings the scheduler"
+SYSTEMS = "the release that runs on other systems than Linux"
 WORKFLOWS = "the release that brings groups and chords"
 
 LOG_FORMAT = "[%(asctime)s: %(levelname)s/%(processName)s] %(message)s"
@@ -271,6 +272,8 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
         ("worker_log_datefmt", None, optional(STR), "format of times in the log"),
         ("worker_log_format", LOG_FORMAT, STR, "format of log lines"),
         ("worker_max_tasks_per_child", None, LIMIT, "tasks after which a process is replaced"),
+        ("worker_max_memory_per_child", None, LIMIT,
+         "resident KiB above which a process is replaced after its task"),
         ("worker_pool", "prefork", POOL, "what tasks run in"),
         ("worker_proc_alive_timeout", 4.0, SOME_SECONDS,
          "start of a pool process that is called slow in the log; it isn't ended for it"),
@@ -281,10 +284,9 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
         ("worker_task_log_datefmt", None, optional(STR), "format of times in tasks' log lines"),
         ("worker_task_log_format", TASK_LOG_FORMAT, STR, "format of tasks' log lines"),
     ),
-    *_later(API,
-        ("worker_max_memory_per_child", None, optional(COUNT),
-         "resident KiB after which a process is replaced"),
-        ("worker_pool_start_method", "fork", STR, "how processes are started: fork or spawn"),
+    *_later(SYSTEMS,
+        ("worker_pool_start_method", "fork", START_METHOD,
+         "how processes are started; they are forked"),
     ),
     *_later(SCHEDULER,
         ("beat_enable_remote_control", False, BOOL, "let the scheduler answer ping"),

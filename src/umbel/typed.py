@@ -6,8 +6,11 @@ UUID, datetime, date, time, timedelta, Decimal, set, frozenset, tuple, a path. A
 alone, and so is everything in the message: it holds no type names, a Celery worker sees dicts,
 lists and text. What a serializer carries by itself (`Serializer.keeps`) is left to it.
 
-Both sides convert. The sender also rebuilds what it is about to send, so that what would not come
-back as it is, or not at all, fails in the caller.
+A return value whose annotation is one of these is lowered too, by the worker; whoever gets it, gets
+the plain data.
+
+Both sides convert arguments. The sender also rebuilds what it is about to send, so that what would
+not come back as it is, or not at all, fails in the caller.
 """
 
 from __future__ import annotations
@@ -81,9 +84,7 @@ class Parameter:
     def lower(self, value: Any, keeps: Keeps) -> Any:
         """`value` as plain data. Raises `EncodeError` if it would not come back as it is."""
         try:
-            lowered = msgspec.to_builtins(
-                value, builtin_types=keeps, str_keys=True, enc_hook=_lower_other
-            )
+            lowered = _plain(value, keeps)
             rebuilt = self.rebuild(lowered)
             lost = _difference(value, rebuilt)
         except Unfit as error:
@@ -139,6 +140,37 @@ class Typed:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a task returns whose annotation takes part; nobody rebuilds it."""
+
+    annotation: Any
+
+    def lower(self, value: Any, keeps: Keeps) -> Any:
+        """`value` as plain data. Raises `Unfit` for what has no plain form."""
+        if object in keeps:
+            return value
+        try:
+            return _plain(value, keeps)
+        except Exception as error:  # as in `Parameter`
+            raise Unfit(
+                f"the return value is {safe_repr(value, 200)}, which can't be made plain, as its "
+                f"annotation {_shown(self.annotation)} asks: {str(error) or safe_repr(error)}"
+            ) from error
+
+
+def typed_return(function: Callable[..., object]) -> Returned | None:
+    """How the return value of `function` is made plain; None if its annotation doesn't say."""
+    try:
+        annotation = signature_of(function).return_annotation
+    except (TypeError, ValueError, NameError):
+        return None
+    if _is_plain(annotation):
+        return None
+    annotation = _evaluated(annotation, function)
+    return Returned(annotation) if _form(annotation) is not None else None
+
+
 def typed_parameters(function: Callable[..., object]) -> Typed | None:
     """The parameters of `function` that take part; None if there are none."""
     try:
@@ -192,19 +224,21 @@ def _is_plain(annotation: object) -> bool:
 
 
 def _parameter(parameter: inspect.Parameter, function: Callable[..., object]) -> Parameter | None:
-    annotation = parameter.annotation
-    if isinstance(annotation, str):
-        try:
-            annotation = eval(annotation, _globals_of(function))
-        # A name that only a type checker imports, or anything else: then it says nothing here.
-        except Exception:
-            return None
-    if _is_plain(annotation):
-        return None
+    annotation = _evaluated(parameter.annotation, function)
     form = _form(annotation)
     if form is None:
         return None
     return Parameter(parameter.name, annotation, form, _class_of(annotation))
+
+
+def _evaluated(annotation: object, function: Callable[..., object]) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, _globals_of(function))
+    # A name that only a type checker imports, or anything else: then it says nothing here.
+    except Exception:
+        return None
 
 
 def _globals_of(function: Any) -> dict[str, Any]:
@@ -237,6 +271,8 @@ def _built_by(build: Callable[[Any], Any]) -> _Built:
 
 def _form(annotation: Any) -> Any | None:
     """What msgspec is to make values of; None if nothing is to be made of them."""
+    if _is_plain(annotation):
+        return None
     try:
         form = _rewritten(annotation)
         info = msgspec.inspect.type_info(form)
@@ -379,6 +415,10 @@ def _build_other(form: type, value: Any) -> Any:
             return form(value)
         raise ValueError(f"expected text, got {type(value).__name__}")
     return form.model_validate(value)  # type: ignore[attr-defined]  # a pydantic model
+
+
+def _plain(value: Any, keeps: Keeps) -> Any:
+    return msgspec.to_builtins(value, builtin_types=keeps, str_keys=True, enc_hook=_lower_other)
 
 
 def _lower_other(value: Any) -> Any:

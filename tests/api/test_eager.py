@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -258,3 +259,24 @@ def test_what_does_not_fit_is_not_retried(app: Umbel) -> None:
     bad: Any = "no uuid"
     with pytest.raises(TypeError, match="which isn't UUID"):
         show.delay(bad)
+
+
+@dataclass
+class Parcel:
+    labels: set[str]
+
+
+def parcel(label: str) -> Parcel:
+    return Parcel({label})
+
+
+def test_a_return_value_is_plain_where_a_worker_would_make_it_so(app: Umbel) -> None:
+    """`apply` and a call are the function's own."""
+    packed = app.task(name="packed")(parcel)
+    loose = app.task(name="loose", typing=False)(parcel)
+    assert packed.apply(("x",)).get() == packed("x") == Parcel({"x"})
+    app.conf.task_always_eager = True
+    result: Any = packed.delay("x")
+    assert result.get() == {"labels": ["x"]}
+    result = loose.delay("x")
+    assert result.get() == Parcel({"x"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -376,6 +377,29 @@ def test_a_task_in_its_caller_is_replaced_there(
     if how == "return":
         assert eager() == 3
     assert not waiting(app)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_coroutine_is_replaced_too(app: Umbel, add: Task[[int, int], int], awaited: bool) -> None:
+    @app.task(bind=True)
+    async def eager(self: Any) -> Any:
+        return self.replace(add.s(1, 2))
+
+    app.conf.task_always_eager = True
+    result = asyncio.run(eager.adelay()) if awaited else eager.delay()
+    assert (result.state, result.result) == ("SUCCESS", 3)
+
+
+def test_shadow_name_and_result_cls_of_coroutines(app: Umbel) -> None:
+    @app.task(base=Hooked, name="t")
+    def hooked(x: int) -> None: ...
+
+    async def send() -> Any:
+        return await hooked.aapply_async((3,), task_id="a", result_cls=Mine)
+
+    assert type(asyncio.run(send())) is Mine
+    assert only(app).headers["shadow"] == "t-3"
+    app.close()
 
 
 def test_a_failure_in_its_place_is_the_failure_of_a_task(app: Umbel) -> None:

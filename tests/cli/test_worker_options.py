@@ -72,7 +72,7 @@ def test_celerys_options(arguments: list[str], expected: WorkerOptions) -> None:
         (["-D"], "process manager"),
         (["--pidfile", "x"], "process manager"),
         (["--uid", "1"], "start the worker as that user"),
-        (["--max-memory-per-child", "1"], "--max-tasks-per-child"),
+        (["--max-memory-per-child", "0"], "0 is not in the range"),
         (["--time-limit", "-1"], "--time-limit -1: expected seconds, above 0 and below a billion"),
         (["--time-limit", "0"], "--time-limit 0: expected seconds, above 0"),
         (["--time-limit", "nan"], "--time-limit nan: expected seconds"),

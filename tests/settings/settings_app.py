@@ -19,6 +19,7 @@ from umbel import Umbel, get_task_logger, signals
 from umbel.exceptions import SoftTimeLimitExceeded
 
 app = Umbel("settings", changes=json.loads(os.environ.get("SETTINGS", "{}")))
+HOARD: list[bytearray] = []
 OPTIONS: dict[str, Any] = json.loads(os.environ.get("OPTIONS", "{}"))
 """Of every task here, below what it says itself."""
 
@@ -105,6 +106,15 @@ def on_process_init(**_: object) -> None:
     note("process_init")
     if gate := os.environ.get("START_GATE"):
         wait_for(gate)
+
+
+@task("grow")
+def grow(kib: int) -> int:
+    """Has that much more memory for good."""
+    block = bytearray(kib * 1024)
+    block[::1024] = b"x" * kib  # so that it is really there
+    HOARD.append(block)
+    return os.getpid()
 
 
 @task("echo")

@@ -18,7 +18,7 @@ DIFFERENCES = Path(__file__).parents[2] / "docs" / "differences.md"
 OTHER_DEFAULTS = {"worker_prefetch_multiplier": None}
 BOTH = [(name, old or name.upper()) for name, _, old in CELERYS]
 CANDIDATES: tuple[Any, ...] = (
-    True, False, 7, 1, "other", ["other"], {"a": 1}, "zlib", "solo", "INFO", "topic",
+    True, False, 7, 1, "other", ["other"], {"a": 1}, "zlib", "solo", "INFO", "topic", "spawn",
     {"max_retries": 9},
 )  # fmt: skip
 
@@ -129,7 +129,20 @@ def test_what_is_assigned_wins_over_an_object_with_the_old_name(name: str, old: 
 
 # The environment
 
-TEXTS = ("true", "false", "7", "1", "other", "zlib", "solo", "INFO", "none", "topic", "low-first")
+TEXTS = (
+    "true",
+    "false",
+    "7",
+    "1",
+    "other",
+    "zlib",
+    "solo",
+    "INFO",
+    "none",
+    "topic",
+    "low-first",
+    "spawn",
+)
 WORDS = [name for name, setting in SETTINGS.items() if setting.kind.parse is not None]
 
 

@@ -59,6 +59,7 @@ def test_acks_late(place: Place, how: str, late: bool) -> None:
     result = place.send("gated", "tag", str(place.gate()))
     place.noted("start")
     worker.kill()
+    until(lambda: not place.pids(), what="its processes are gone, before the task could end")
     place.gate().touch()
     start(place, how, task_acks_late=late)
     assert ended(result) == ("SUCCESS" if late else "WorkerLostError")

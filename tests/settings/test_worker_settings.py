@@ -54,6 +54,25 @@ def test_max_tasks_per_child(place: Place, most: int | None) -> None:
     assert len(set(pids)) == (1 if most is None else 3)
 
 
+@pytest.mark.setting("worker_max_memory_per_child")
+@pytest.mark.parametrize("how", ["setting", "option", "none"])
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_max_memory_per_child(place: Place, how: str, pool: str) -> None:
+    """After its task, a process that has grown beyond 300 MiB is replaced; others aren't."""
+    most = 300 * 1024
+    settings: dict[str, Any] = {}
+    if how == "setting":
+        settings["worker_max_memory_per_child"] = most
+    options = ("--max-memory-per-child", str(most)) if how == "option" else ()
+    worker = start(place, "-c", "1", "-P", pool, *options, **settings)
+    small = [place.send("grow", 1024).get(timeout=30) for _ in range(2)]
+    large = place.send("grow", most).get(timeout=30)
+    after = place.send("grow", 1024).get(timeout=30)
+    assert {*small, large} == {small[0]}
+    assert (after == large) is (how == "none")
+    assert ("worker_max_memory_per_child is 307200" in worker.text) is (how != "none")
+
+
 @pytest.mark.setting("worker_prefetch_multiplier")
 @pytest.mark.parametrize(("multiplier", "held"), [(None, {1}), (3, {3, 4}), (0, {8})])
 def test_prefetch_multiplier(place: Place, multiplier: int | None, held: set[int]) -> None:

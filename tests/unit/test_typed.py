@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+import inspect
 import json
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from umbel.exceptions import EncodeError
 from umbel.formats import CallFormat
 from umbel.protocol import NO_EMBED
 from umbel.serialization import JSON, as_call, dumps_call, find_serializer, loads_call
-from umbel.typed import Typed, Unfit, typed_parameters
+from umbel.typed import Typed, Unfit, typed_parameters, typed_return
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]
@@ -222,6 +224,50 @@ def test_what_celery_would_see_is_plain() -> None:
         [{"x": 1, "y": 0}, ["red"]],
         {"wait": "PT3600S", "path": "/a"},
     ]
+
+
+@pytest.mark.parametrize("serializer", ["json", "msgpack", "yaml", "pickle"])
+@pytest.mark.parametrize(("annotation", "value"), VALUES, ids=lambda v: str(v)[:40])
+def test_every_return_value_is_made_what_its_serializer_carries(
+    annotation: Any, value: object, serializer: str
+) -> None:
+    def task() -> None: ...
+
+    task.__annotations__ = {"return": annotation}
+    returned = typed_return(task)
+    assert returned is not None
+    chosen = find_serializer(serializer)
+    plain = returned.lower(value, chosen.keeps)
+    assert (chosen.loads(chosen.dumps(plain)) is None) == (value is None)
+    if chosen.name == "pickle":
+        assert plain is value
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [None, int, "int", object, Any, list[int], "Unknown", Point | complex, inspect.Signature.empty],
+    ids=str,
+)
+def test_other_annotations_leave_the_return_value(annotation: Any) -> None:
+    def task() -> None: ...
+
+    task.__annotations__ = {"return": annotation}
+    assert typed_return(task) is None
+    assert typed_return(len) is None
+
+
+def test_methods_coroutines_and_texts_say_what_they_return() -> None:
+    class Holder:
+        def method(self) -> Point:
+            return Point(1)
+
+    async def later() -> list[Point]:
+        return []
+
+    for function in (Holder().method, later, functools.partial(later)):
+        found = typed_return(function)
+        assert found is not None
+        assert found.lower([Point(1)], ()) == [{"x": 1, "y": 0}]
 
 
 @pytest.mark.parametrize(

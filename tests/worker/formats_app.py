@@ -72,6 +72,26 @@ def again(self: Any, order: Order) -> str:
     return str(order.total)
 
 
+@app.task(name="formats.made")
+def made(number: int) -> Order:
+    return Order(UUID(int=number), Decimal("1.10"), Colour.RED, (Path("/a"),), frozenset({"x"}))
+
+
+@app.task(name="formats.made_later")
+async def made_later(number: int) -> set[Colour] | None:
+    return {Colour.RED} if number else None
+
+
+@app.task(name="formats.made_untyped", typing=False)
+def made_untyped(number: int) -> Order:
+    return made(number)
+
+
+@app.task(name="formats.made_of_what_is_not_plain", autoretry_for=(Exception,))
+def made_of_what_is_not_plain() -> list[Order]:
+    return [object()]  # type: ignore[list-item]  # what its annotation doesn't say
+
+
 @app.task(name="formats.echo")
 def echo(value: object) -> object:
     note("ran", "echo")

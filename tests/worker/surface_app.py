@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
@@ -53,6 +54,12 @@ def replaced(self: Any, names: list[str]) -> Any:
     for step in steps[1:]:
         chained = chained | step.clone((10,))
     return self.replace(chained)
+
+
+@app.task(name="awaited", bind=True)
+async def awaited(self: Any, depth: int) -> Any:
+    await asyncio.sleep(0)
+    return self.replace(awaited.s(depth - 1) if depth else seen.s())
 
 
 @app.task(name="nested", bind=True, acks_late=True)

@@ -20,6 +20,7 @@ from tests.worker.harness import Worker, until
 from tests.worker.living import Place
 
 from umbel import Umbel, states
+from umbel.exceptions import EncodeError
 from umbel.message import Message, Posting
 
 APP = "tests.worker.formats_app"
@@ -57,6 +58,44 @@ def test_typed_arguments(place: Place, app: Umbel) -> None:
     # Handlers and signals see what the message holds.
     assert place.counts("prerun") == {"dict": 4, "NoneType": 1}
     assert worker.stop() == 0, worker.text
+
+
+MADE = {
+    "id": UUID(int=7),
+    "total": Decimal("1.10"),
+    "colour": "red",
+    "files": ["/a"],
+    "tags": ["x"],
+}
+
+
+def test_typed_return_values(place: Place, app: Umbel) -> None:
+    """What is annotated is made plain: for whoever waits, for handlers, for what follows."""
+    place.worker("-c", "1", app=APP)
+    result = place.send("formats.made", 7)
+    assert result.get(timeout=20) == MADE
+    store = place.app.store
+    assert store is not None
+    (kept,) = store.get([result.id])
+    assert kept is not None
+    plain = json.loads(kept.meta)["result"]
+    assert (plain["colour"], plain["files"], plain["tags"]) == ("red", ["/a"], ["x"])
+    assert place.send("formats.made_later", 1).get(timeout=20) == ["red"]
+    assert place.send("formats.made_later", 0).get(timeout=20) is None
+    following = formats_app.made.s(7) | formats_app.total.s()
+    assert following.delay().get(timeout=20) == "1.10"
+    with pytest.raises(EncodeError, match="return value"):
+        place.send("formats.made_untyped", 7).get(timeout=20)
+
+
+def test_a_return_value_that_can_not_be_made_plain_is_a_failure(place: Place) -> None:
+    place.worker("-c", "1", app=APP)
+    result = place.send("formats.made_of_what_is_not_plain")
+    with pytest.raises(TypeError, match=r"value is \[<object .* can't be made plain") as said:
+        result.get(timeout=20)
+    assert "list[" in str(said.value)
+    assert result.retries in (0, None)  # another try would not be plain either
+    assert "can't be made plain" in dead_of(place, result.id).reason
 
 
 def test_an_argument_that_does_not_fit_is_no_case_for_another_try(place: Place) -> None:

@@ -107,3 +107,16 @@ def test_stamps_go_with_what_follows(place: Place) -> None:
     assert expected.items() <= ended(place, result).result.items()
     callback = place.app.AsyncResult("stamped-callback")
     assert expected.items() <= ended(place, callback).result.items()
+
+
+@pytest.mark.parametrize("pool", ["threads", "asyncio"])
+def test_tasks_are_replaced_in_every_pool(tmp_path: Path, pool: str) -> None:
+    place = Place(tmp_path)
+    try:
+        place.worker("-P", pool, "-c", "4", app="tests.worker.surface_app")
+        results = [sig(place, name, 2).delay() for name in ("nested", "awaited") for _ in range(5)]
+        for result in results:
+            value = ended(place, result).result
+            assert (value["id"], value["nesting"]) == (result.id, 3)
+    finally:
+        place.close()

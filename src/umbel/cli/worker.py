@@ -46,8 +46,6 @@ NOT_HERE = {
     ("-s", "--schedule-filename", "--schedule"): "periodic tasks come with a later release",
     ("--scheduler",): "periodic tasks come with a later release",
     ("--autoscale",): "a pool that grows and shrinks comes with a later release; -c sets its size",
-    ("--max-memory-per-child",): "a limit of memory comes with a later release; "
-    "--max-tasks-per-child replaces processes too",
     ("--pool-start-method",): "how processes start isn't a choice yet; they are forked",
     ("--pidfile",): "a process manager (systemd, supervisord, a container) knows the process id",
     ("--uid",): "start the worker as that user, for example with User= of systemd",
@@ -183,6 +181,12 @@ def _speak_json(ctx: click.Context, param: click.Parameter, value: bool) -> bool
     "--max-tasks-per-child",
     type=click.IntRange(1),
     help="Tasks after which a process is replaced.",
+)
+@click.option(
+    "--max-memory-per-child",
+    type=click.IntRange(1),
+    metavar="KIB",
+    help="Memory above which a process is replaced after its task.",
 )
 @click.option(
     "--prefetch-multiplier",

@@ -157,7 +157,7 @@ def _arrange(app: Umbel, options: WorkerOptions) -> Worker:
         options.concurrency or conf.worker_concurrency,
         options.processes or conf.worker_processes,
     )
-    queues = app.router.select(options.queues or None, options.exclude_queues)
+    queues = app.router.select(options.queues or app.selected_queues, options.exclude_queues)
     hostname = node_name(options.hostname)
     if conf.worker_direct:
         queues = (*queues, worker_direct(hostname))
@@ -262,6 +262,7 @@ def _make_setup(worker: Worker) -> Setup:
         lanes=size.lanes,
         multiplier=conf.worker_prefetch_multiplier if multiplier is None else multiplier,
         max_tasks=options.max_tasks_per_child or conf.worker_max_tasks_per_child,
+        max_memory=options.max_memory_per_child or conf.worker_max_memory_per_child,
         time_limit=options.time_limit,
         soft_time_limit=options.soft_time_limit,
         started_in=options.started_in or os.getcwd(),

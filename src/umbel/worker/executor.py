@@ -36,7 +36,7 @@ from umbel.outcome import End, Options
 from umbel.protocol import read_request, take_call
 from umbel.request import Context, running
 from umbel.task import Task
-from umbel.typed import Unfit
+from umbel.typed import Unfit, typed_return
 from umbel.worker import followups
 from umbel.worker.execution import Ended, ExceptionInfo, Execution, Taker
 from umbel.worker.lanes import Lane, Stopped
@@ -80,6 +80,9 @@ class Executor:
         self._typed = {
             name: task.typed for name, task in app.tasks.items() if task.typed and task.typing
         }
+        returned = {name: typed_return(task.run) for name, task in app.tasks.items() if task.typing}
+        self._returned = {name: each for name, each in returned.items() if each is not None}
+        self._keeps = app.result_format.serializer.keeps
         self._now = app.clock.wall
         self._options = {name: options_of(task) for name, task in app.tasks.items()}
         self._default_options = _options(app.task_options({}))
@@ -199,6 +202,7 @@ class Executor:
                         value = lane.run_coroutine(value)
                 finally:
                     lane.leave()
+                value = self._lowered(task, value)
             except BaseException as error:
                 return _ended_by(error, task, request, time.perf_counter() - started, lane)
         return Ended(End.RETURNED, value=value, runtime=time.perf_counter() - started)
@@ -218,6 +222,7 @@ class Executor:
                 with lane.on_loop(execution.soft_time_limit, execution.time_limit):
                     task.before_start(request.id, request.args or [], request.kwargs or {})
                     value = await task.entry(*given[0], **given[1])
+                value = self._lowered(task, value)
             except BaseException as error:
                 return _ended_by(error, task, request, time.perf_counter() - started, lane)
         runtime = time.perf_counter() - started
@@ -237,6 +242,11 @@ class Executor:
             self._store_started(execution)
         request.started_at = self._now()
         return task, request
+
+    def _lowered(self, task: Task[Any, Any], value: Any) -> Any:
+        """What is stored of a return value that is annotated beyond the serializer's types."""
+        returned = self._returned.get(task.name)
+        return value if returned is None else returned.lower(value, self._keeps)
 
     def _given(
         self, task: Task[Any, Any], request: Context

@@ -27,6 +27,7 @@ from umbel.worker.announce import announce
 from umbel.worker.desk import Answer, Desk, Refused
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
 from umbel.worker.executor import Executor
+from umbel.worker.memory import resident_kib
 from umbel.worker.options import ExitCode
 from umbel.worker.scoreboard import Scoreboard
 from umbel.worker.settler import Decided, Settler
@@ -51,6 +52,7 @@ class Handling:
         *,
         lease_time: float,
         max_tasks: int | None,
+        max_memory: int | None,
         replaces: bool,
         fail: Callable[[int], None],
     ) -> None:
@@ -60,6 +62,8 @@ class Handling:
         self._board = board
         self._lease_time = lease_time
         self._max_tasks = max_tasks
+        self._max_memory = max_memory
+        """In KiB."""
         self._replaces = replaces
         self._fail = fail
         self._executed = 0
@@ -173,8 +177,22 @@ class Handling:
         most = self._max_tasks
         # A task has called `sys.exit`; not where another process's task is only buried here.
         left = ended.end is End.PROCESS_LOST and execution.delivery.lost is None
-        if self._replaces and (left or (most and self._executed >= most)):
+        if self._replaces and (left or (most and self._executed >= most) or self._is_too_large()):
             self.desk.retiring = True
+
+    def _is_too_large(self) -> bool:
+        """Whether this process has more memory than `worker_max_memory_per_child` lets it have."""
+        if self._max_memory is None or self.desk.retiring:
+            return False
+        if (size := resident_kib()) <= self._max_memory:
+            return False
+        logger.info(
+            "Pool process %d has %d KiB and is replaced; worker_max_memory_per_child is %d.",
+            os.getpid(),
+            size,
+            self._max_memory,
+        )
+        return True
 
     def _free(self, decided: Decided, lane: int) -> None:
         self.desk.slot.end(lane, decided.settlement.lease)

@@ -49,6 +49,8 @@ class WorkerOptions:
     loglevel: str | int = "WARNING"
     logfile: str | None = None
     max_tasks_per_child: int | None = None
+    max_memory_per_child: int | None = None
+    """In KiB."""
     time_limit: float | None = None
     soft_time_limit: float | None = None
     prefetch_multiplier: int | None = None

@@ -78,6 +78,8 @@ class Setup:
     """How many tasks run at once in a process."""
     multiplier: int | None
     max_tasks: int | None
+    max_memory: int | None
+    """In KiB."""
     time_limit: float | None
     soft_time_limit: float | None
     started_in: str
@@ -183,6 +185,7 @@ class PoolProcess:
             setup.board,
             lease_time=setup.lease_time,
             max_tasks=setup.max_tasks,
+            max_memory=setup.max_memory,
             replaces=setup.replaces,
             fail=self._fail,
         )
