@@ -316,3 +316,21 @@ def test_the_fork_server_killed(make_place: MakePlace) -> None:
     until(lambda: NEW_RUN in worker.text, what=worker.text)
     assert place.send("quick", "next").get(timeout=30) in place.pids(worker.pid)
     assert place.counts("start") == {"late": 1, "next": 1}
+
+
+def test_a_worker_that_starts_again_purges_nothing(make_place: MakePlace) -> None:
+    place = make_place(0.6)
+    worker = place.worker("-c", "1", "--purge")
+    running = place.send("late_gated", "running", str(place.gate()))
+    place.noted("start", "running")
+    tree = place.pids(worker.pid)
+    place.freeze(tree)
+    beating = place.app.broker
+    beating.enlist("other", None, b"{}")
+    until(lambda: (beating.beat("other"), len(beating.runs()) == 1)[1], what="it is taken for dead")
+    waiting = [place.send("quick", str(n)) for n in range(5)]
+    place.gate().touch()
+    place.thaw(tree)
+    assert all(result.get(timeout=30) for result in [running, *waiting])
+    assert NEW_RUN in worker.text
+    beating.leave("other")

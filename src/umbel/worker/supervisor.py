@@ -43,6 +43,8 @@ REMIND: Final = 0.2
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 LOOK_FOR_PEERS: Final = 0.5
 TERMINATING: Final = 5.0
+PURGES: Final = ("--purge", "--discard")
+"""Options that hold for a worker's first start alone."""
 PRUNE: Final = 600.0
 """Seconds between two clean-ups of expired results."""
 LOOP_GRACE: Final = 1.0
@@ -265,7 +267,9 @@ class Supervisor:
         if self._stop is not None:
             os._exit(ExitCode.RUN_LOST)
         os.chdir(self._setup.started_in)
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        # What waits by now was sent to this worker.
+        again = [each for each in sys.orig_argv[1:] if each not in PURGES]
+        os.execv(sys.executable, [sys.executable, *again])
 
     def _let_go(self) -> None:
         """Leave nothing for others to wait for, unless they can still settle what is left."""
