@@ -84,8 +84,8 @@ class Context:
         self.follow_ups: list[Posting] = []
         """What `Task.retry` wants to be sent in one step with the end of this delivery."""
 
-        for each in (*args, attributes):
-            self.update(each)
+        if args or attributes:  # a worker gives none, and makes one for each message
+            self.update(*args, **attributes)
 
     def update(self, *args: Mapping[str, Any], **attributes: Any) -> None:
         """Set these attributes."""

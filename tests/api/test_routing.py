@@ -23,6 +23,7 @@ from umbel.exchanges import Binding
 from umbel.request import running
 from umbel.routing import Broadcast, Exchange, Queue
 from umbel.signals import after_task_publish, before_task_publish
+from umbel.worker.followups import FollowUps
 
 NEWS = Exchange("news", type="topic")
 SPORT = Queue("sport", NEWS, routing_key="sport.#")
@@ -338,3 +339,42 @@ def test_a_broadcast_without_workers_is_unroutable(app: Umbel) -> None:
     app.broker.declare([own.name], own.links, run="run")
     app.send_task("call")
     assert only(app, own.name).task == "call"
+
+
+def test_a_function_sees_what_a_callback_and_a_step_are_given(app: Umbel) -> None:
+    app.conf.task_routes = lambda name, args, *_, **__: f"q{args[0]}" if name == "b" else None
+
+    @app.task(name="a")
+    def a() -> None: ...
+
+    @app.task(name="b")
+    def b(x: int, y: int = 0) -> None: ...
+
+    a.apply_async(link=b.s(), chain=[b.s(5)])
+    postings = FollowUps(app).of_success(lease(app), 7)
+    assert [posting.routing_key for posting in postings] == ["q7", "q7"]
+
+
+def test_a_function_is_asked_about_a_retry_that_says_where(app: Umbel) -> None:
+    app.conf.task_queues = [SPORT, GOALS, "celery"]
+    app.conf.task_routes = lambda name, args, *_, **__: {
+        "exchange": "news",
+        "routing_key": f"{args[0]}.goal",
+    }
+
+    @app.task(name="t", bind=True)
+    def t(self: Any, x: str) -> None: ...
+
+    t.delay("one")
+    request = lease(app, "goals")
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({}, "goals"),
+        ({"exchange": "news"}, "one.goal"),
+    )
+    for options, key in cases:
+        with running(t, request), pytest.raises(Retry):
+            t.retry(**options)
+        assert request.follow_ups[-1].routing_key == key
+    with running(t, request), pytest.raises(Retry):
+        t.retry(args=("two",), exchange="news")
+    assert request.follow_ups[-1].routing_key == "two.goal"

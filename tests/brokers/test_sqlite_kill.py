@@ -38,7 +38,7 @@ STATEMENTS = {
     "declare bindings": 9,
     "declare own queue": 8,
     "unbind": 5,
-    "publish to an exchange": 17,
+    "publish to an exchange": 16,
     "publish one": 10,
     "publish three": 16,
     "enlist": 6,

@@ -128,6 +128,14 @@ ROWS = (
     ),
 )
 
+ON_A_LOOP = (
+    Row("return / async", "returns_on_a_loop", EVERY, (*RUN, *SUCCESS)),
+    Row("exception / async", "raises_on_a_loop", EVERY, (*RUN, *failure("ValueError"))),
+    Row("retry / async", "retries_on_a_loop", EVERY, (*RUN, *retry("KeyError"), *RUN, *SUCCESS)),
+)
+ENDINGS_OF_A_PROCESS = ("hard limit", "pool process died", "sys.exit()")
+"""Rows, by the beginnings of their names, that are about prefork alone."""
+
 EXPIRED = Row("expired", "returns", EVERY, ("task_revoked:False:None:True",))
 EXPIRED_LATER = Row(
     "expired while it waits for its time",

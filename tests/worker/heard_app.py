@@ -207,12 +207,31 @@ def requeues(self: Any, x: int, y: int = 0) -> int:
 
 @in_every_mode(soft_time_limit=0.2)
 def meets_soft_limit(self: Any, x: int, y: int = 0) -> None:
-    time.sleep(30)
+    for _ in range(3000):  # a thread hears of its limit between two statements
+        time.sleep(0.01)
 
 
-@in_every_mode(time_limit=0.2)
+# Some pools can't keep a hard limit, and refuse to start.
+@in_every_mode(time_limit=None if os.environ.get("WITHOUT_HARD_LIMITS") else 0.2)
 def meets_hard_limit(self: Any, x: int, y: int = 0) -> None:
     time.sleep(30)
+
+
+@in_every_mode()
+async def returns_on_a_loop(self: Any, x: int, y: int = 0) -> int:
+    return 42
+
+
+@in_every_mode()
+async def raises_on_a_loop(self: Any, x: int, y: int = 0) -> None:
+    raise ValueError("as planned")
+
+
+@in_every_mode()
+async def retries_on_a_loop(self: Any, x: int, y: int = 0) -> int:
+    if not self.request.retries:
+        raise self.retry(countdown=0, exc=KeyError("once"))
+    return 42
 
 
 @in_every_mode()

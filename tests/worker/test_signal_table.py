@@ -23,11 +23,13 @@ from tests.worker.heard import (
     DIED_EARLY,
     DIED_LATE,
     EAGER,
+    ENDINGS_OF_A_PROCESS,
     EXPIRED,
     EXPIRED_LATER,
     FOLLOWS,
     LIFE,
     NEVER,
+    ON_A_LOOP,
     REVOKED,
     ROWS,
     SENT,
@@ -87,6 +89,7 @@ class Ear(Place):
     def __init__(self, folder: Path, lease: float = 30.0) -> None:
         super().__init__(folder, lease)
         self.file_of_events = folder / "heard.jsonl"
+        self.has_one_process = False
 
     def start(self, *options: str, ready: bool = True, **env: str) -> Worker:
         env = {"HEARD": str(self.file_of_events), "UMBEL_TASK_UNKNOWN_WAIT": "0.2", **env}
@@ -142,7 +145,8 @@ class Ear(Place):
         ours = [each.pid for each in self.clean(task_id)]
         if wanted is None:
             assert set(ours[: len(SENT)]) == {os.getpid()}
-            assert not {os.getpid(), *self.supervisors()} & set(ours[len(SENT) :])
+            others = {os.getpid(), *(() if self.has_one_process else self.supervisors())}
+            assert not others & set(ours[len(SENT) :])
 
     def clean(self, task_id: str) -> list[Event]:
         return [each for each in self.events(task_id) if each.name != "waits"]
@@ -196,12 +200,49 @@ def own_ear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ear]:
 
 
 CASES = [pytest.param(row, mode, id=f"{row.name}-{mode}") for row in ROWS for mode in row.modes]
+ON_A_LOOP_CASES = [
+    pytest.param(row, mode, id=f"{row.name}-{mode}") for row in ON_A_LOOP for mode in row.modes
+]
+ELSEWHERE = [
+    pytest.param(row, mode, id=f"{row.name}-{mode}")
+    for row in (*ROWS, *ON_A_LOOP)
+    for mode in row.modes
+    if not row.name.startswith(ENDINGS_OF_A_PROCESS)
+]
 MODES = ("early", "late", "reject")
 
 
 @pytest.mark.parametrize(("row", "mode"), CASES)
 def test_a_run(ear: Ear, row: Row, mode: str) -> None:
     ear.check(row, mode, ear.call(f"{row.task}.{mode}"))
+
+
+@pytest.mark.parametrize(("row", "mode"), ON_A_LOOP_CASES)
+def test_a_run_on_a_loop(ear: Ear, row: Row, mode: str) -> None:
+    ear.check(row, mode, ear.call(f"{row.task}.{mode}"))
+
+
+@pytest.fixture(scope="module", params=["threads", "asyncio", "solo"])
+def other_pool(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ear]:
+    """With one worker that has another pool than prefork."""
+    made = Ear(tmp_path_factory.mktemp("heard"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEARD", str(made.file_of_events))
+        try:
+            worker = made.start("-P", request.param, "-c", "1", WITHOUT_HARD_LIMITS="1")
+            made.has_one_process = request.param == "solo"
+            yield made
+            made.over(worker)
+        finally:
+            made.close()
+
+
+@pytest.mark.parametrize(("row", "mode"), ELSEWHERE)
+def test_a_run_in_another_pool(other_pool: Ear, row: Row, mode: str) -> None:
+    """Nothing differs."""
+    other_pool.check(row, mode, other_pool.call(f"{row.task}.{mode}"))
 
 
 @pytest.mark.parametrize("mode", MODES)

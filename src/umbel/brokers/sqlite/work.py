@@ -45,7 +45,7 @@ class Rings:
 class Work:
     """A connection within a transaction, the time that it counts with, and its bookkeeping."""
 
-    __slots__ = ("_last", "_queue_ids", "now", "rings", "tx")
+    __slots__ = ("_last", "_of_exchange", "_queue_ids", "now", "rings", "tx")
 
     def __init__(self, tx: sqlite3.Connection, queue_ids: dict[str, int], now: float) -> None:
         self.tx = tx
@@ -53,6 +53,7 @@ class Work:
         self.rings = Rings()
         self._queue_ids = queue_ids
         self._last: int | None = None
+        self._of_exchange: dict[str, list[Binding]] = {}
 
     def number(self) -> int:
         """The next message number: higher than that of every message there is."""
@@ -110,7 +111,11 @@ class Work:
         return tuple(queue for queue in ids if queue is not None)
 
     def _bindings(self, exchange: str) -> list[Binding]:
-        return [binding_of(row) for row in self.tx.execute(_BINDINGS, (exchange,))]
+        known = self._of_exchange.get(exchange)
+        if known is None:
+            known = [binding_of(row) for row in self.tx.execute(_BINDINGS, (exchange,))]
+            self._of_exchange[exchange] = known
+        return known
 
     def make_ready(self, rows: Sequence[tuple[int, int, int]]) -> None:
         """Let messages wait: (queue id, place, number)."""
