@@ -104,7 +104,7 @@ class Ear(Place):
         return sorted(mine, key=lambda each: each.pid != os.getpid())
 
     def everything(self) -> list[Event]:
-        lines = self.file_of_events.read_text().splitlines()
+        *lines, _ = self.file_of_events.read_text().split("\n")  # the last one may be half written
         return [Event(*json.loads(line)) for line in lines]
 
     def life(self) -> list[str]:
