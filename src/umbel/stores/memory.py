@@ -57,7 +57,11 @@ class MemoryStore:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._interrupts.take():
                     return
-                self._state.stored.wait(left)
+                self._state.result_waiters += 1
+                try:
+                    self._state.stored.wait(left)
+                finally:
+                    self._state.result_waiters -= 1
 
     def interrupt(self) -> None:
         with self._state.lock:

@@ -131,6 +131,7 @@ class MemoryState:
         self.changed = threading.Condition(self.lock)
         self.stored = threading.Condition(self.lock)
         self.waiters = 0
+        self.result_waiters = 0
         self.seq = 0
         self.queues: dict[str, Queue] = {}
         self.ended: dict[str, Queue] = {}
@@ -314,7 +315,9 @@ class MemoryState:
         item = owner.leases.pop(settlement.lease)
         for posting in settlement.follow_ups:
             self.store(posting, now)
-        for result in settlement.results:
+        if settlement.result is not None:
+            self.keep(settlement.result, now)
+        for result in settlement.others:
             self.keep(result, now)
         if settlement.how is How.REQUEUE:
             self._requeue(item, settlement, now)
@@ -367,7 +370,8 @@ class MemoryState:
         if old is None or old.state != SUCCESS or expired(old, now):
             self.results.pop(result.task_id, None)  # the newest stand last
             self.results[result.task_id] = result
-            self.stored.notify_all()
+            if self.result_waiters:
+                self.stored.notify_all()
 
     # Ends of owners and runs
 
