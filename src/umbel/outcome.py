@@ -12,7 +12,7 @@ the rows are `End`. docs/architecture.md prints the whole table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import assert_never
 
 from umbel import states
@@ -46,7 +46,7 @@ class End(StrEnum):
     LEASE_LOST = "lease lost, then finished"
 
 
-class Settle(Enum):
+class Settle(StrEnum):
     """What becomes of the delivery."""
 
     ACK = "done"

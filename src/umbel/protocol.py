@@ -256,7 +256,7 @@ def read_request(delivery: Delivery, *, hostname: str) -> Context:
     request.replaced_task_nesting = headers.replaced_task_nesting or 0
     request.stamped_headers = headers.stamped_headers
     request.stamps = headers.stamps
-    if headers.timelimit is not None:
+    if headers.timelimit is not None and any(headers.timelimit):
         request.time_limit = _limit("hard", headers.timelimit[0])
         request.soft_time_limit = _limit("soft", headers.timelimit[1])
     request.timelimit = (request.time_limit, request.soft_time_limit)

@@ -11,6 +11,8 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Protocol
 
+import msgspec
+
 from umbel.message import Delivery, Posting
 
 
@@ -140,15 +142,12 @@ class Context:
         return f"<Context: {self.task}[{self.id}]>"
 
 
-class Running:
+class Running(msgspec.Struct, eq=False):
     """A task that is being executed here, and the one around it."""
 
-    __slots__ = ("outer", "request", "task")
-
-    def __init__(self, task: object, request: Context, outer: Running | None) -> None:
-        self.task = task
-        self.request = request
-        self.outer = outer
+    task: object
+    request: Context
+    outer: Running | None
 
 
 current_request: ContextVar[Running | None] = ContextVar("umbel_current_request", default=None)

@@ -36,6 +36,7 @@ Call = tuple[list[Any], dict[str, Any], dict[str, Any]]
 
 CALL_NAMES: Final = {"[0]": "args", "[1]": "kwargs", "[2]": "embed"}
 _NO_NAMES: Final[Mapping[str, str]] = {}
+_TEXT: Final = frozenset({str})
 _TYPE_KEY: Final = f'"{jsontypes.TYPE}"'.encode()
 
 _encode = msgspec.json.Encoder().encode
@@ -97,7 +98,7 @@ def as_call(body: object) -> Call:
     match body:
         case [list() | tuple() as args, dict() as kwargs, dict() | None as embed]:
             # Only JSON's keys are always text.
-            if all(type(key) is str for key in kwargs):
+            if _TEXT.issuperset(map(type, kwargs)):
                 return args if type(args) is list else list(args), kwargs, embed or {}
     raise DecodeError(
         f"the body is {safe_repr(body, 80)}; a task's is [positional arguments (an array), "

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Final
 
@@ -16,10 +15,10 @@ from umbel import signals
 from umbel.exceptions import Retry
 from umbel.message import Lost
 from umbel.outcome import End
-from umbel.request import running
+from umbel.request import Running, current_request
 from umbel.saferepr import safe_repr
 from umbel.signals import Signal
-from umbel.task import no_handler
+from umbel.task import Task, no_handler
 from umbel.worker.execution import Ended, printable
 from umbel.worker.followups import Errback
 from umbel.worker.settler import Decided
@@ -35,13 +34,20 @@ def announce(decided: Decided) -> None:
 
     The task's `request` is the one that has ended, as long as they run.
     """
-    task = decided.execution.task
-    with nullcontext() if task is None else running(task, decided.execution.request):
-        _log(decided)
-        _announce(decided)
+    execution, end = decided.execution, decided.ended.end
+    task, outer = execution.task, current_request.get()
+    entry = outer if task is None else Running(task, execution.request, outer)
+    token = current_request.set(entry)
+    try:
+        # Most tasks succeed, and most workers don't say so.
+        if end is not End.RETURNED or logger.isEnabledFor(logging.INFO):
+            _log(decided)
+        _announce(decided, task)
+    finally:
+        current_request.reset(token)
 
 
-def _announce(decided: Decided) -> None:
+def _announce(decided: Decided, task: Task[Any, Any] | None) -> None:
     if decided.settlement.follow_ups:
         # They have been sent by now: what has any is settled before it is announced.
         decided.execution.taker.app.publisher.announce_sent(decided.settlement.follow_ups)
@@ -54,8 +60,8 @@ def _announce(decided: Decided) -> None:
             sent: Signal = getattr(signals, name)
             if sent.receivers:
                 _send(sent, decided)
-        else:
-            _call_handler(name, decided)
+        elif task is not None and (handler := getattr(task, name)) is not no_handler:
+            _call_handler(handler, name, decided)
 
 
 def _send(sent: Signal, decided: Decided) -> None:
@@ -66,13 +72,7 @@ def _send(sent: Signal, decided: Decided) -> None:
         logger.exception("A receiver of %s for task %s left.", sent.name, decided.execution.name)
 
 
-def _call_handler(name: str, decided: Decided) -> None:
-    task = decided.execution.task
-    if task is None:
-        return
-    handler: Callable[..., object] = getattr(task, name)
-    if handler is no_handler:
-        return
+def _call_handler(handler: Callable[..., object], name: str, decided: Decided) -> None:
     try:
         handler(*_handler_arguments(name, decided))
     except (Exception, SystemExit):
@@ -192,10 +192,9 @@ def _log(decided: Decided) -> None:
     name, error = execution.name, ended.error
     match ended.end:
         case End.RETURNED:
-            if logger.isEnabledFor(logging.INFO):
-                limit = execution.task.options.resultrepr_maxsize if execution.task else 1024
-                value = safe_repr(ended.value, limit)
-                logger.info("Task %s succeeded in %.6fs: %s", name, ended.runtime, value)
+            options = execution.task_options
+            value = safe_repr(ended.value, options.resultrepr_maxsize if options else 1024)
+            logger.info("Task %s succeeded in %.6fs: %s", name, ended.runtime, value)
         case End.RETRY:
             logger.info("Task %s retry: %s", name, ended.reason)
         case End.RAISED | End.SOFT_LIMIT:

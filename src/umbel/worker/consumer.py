@@ -243,7 +243,7 @@ class Consumer:
 
         def turn() -> Turn:
             self._declare_targets(settlements)
-            with self._desk.gate:
+            with self._desk.turn_gate:
                 return self._broker.turn(
                     self._owner,
                     self._number,
@@ -331,16 +331,16 @@ class Consumer:
         What the reply calls lost was settled by the supervisor while a task held the interpreter;
         a lease that is really another's takes the whole run with it (`RunLost`).
         """
-        refused = dict(reply.refused)
+        desk, refused = self._desk, dict(reply.refused)
         for settlement in settlements:
             lease = settlement.lease
-            execution = self._desk.unsettled.get(lease)
             answer = None
-            if execution is not None and lease in refused:
+            if lease in refused and (execution := desk.unsettled.get(lease)) is not None:
                 answer = Refused(execution.delivery, refused[lease])
             else:
-                self._desk.settled(lease)
-            self._desk.tell(lease, answer)
+                desk.settled(lease)
+            if lease in desk.answers:
+                desk.tell(lease, answer)
 
     def _hand_out(self, reply: Turn, begin: int) -> None:
         """To the main thread what is marked, to the held what isn't yet."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
 
 from umbel.clock import boot_time
@@ -56,10 +55,11 @@ class Desk:
         self.lock = threading.Lock()
         self.outcomes: deque[Settlement] = deque()
         """Decided, not yet taken into a turn (lanes → I/O)."""
+        self.hand_in = self.outcomes.append
         self.unsettled: dict[int, Execution] = {}
         """Started, not yet settled, by lease (main adds, I/O removes)."""
         self.places: SimpleQueue[int] = SimpleQueue()
-        """Where on the scoreboard an outcome can be kept (I/O → main)."""
+        """Where on the scoreboard the outcome of one more task can be kept (I/O → main)."""
         self.free_lanes: SimpleQueue[int] = SimpleQueue()
         """Lanes without a task (lanes → main)."""
         for place in slot.places:
@@ -84,10 +84,12 @@ class Desk:
         """Of `answers`, what is on the scoreboard, so that a death can't take it."""
         self.bell: Callable[[], None] | None = None
         """Rung after a batch was handed out, where the main thread can't block (main)."""
-        # Where nothing may start during a turn (`Features.exclusive_turns`), it is held by both.
-        # With many lanes something runs during most turns anyway.
+        # Held while something starts, and during a turn. They are one lock where nothing may start
+        # during a turn (`Features.exclusive_turns`); with many lanes something runs during most
+        # turns anyway.
+        self.start_gate = threading.Lock()
         exclusive = exclusive_turns and len(slot.lanes) == 1
-        self.gate: AbstractContextManager[object] = threading.Lock() if exclusive else nullcontext()
+        self.turn_gate = self.start_gate if exclusive else threading.Lock()
         self._interrupt = interrupt
         self._is_at_the_broker = False
         self._batches: SimpleQueue[list[Delivery] | None] = SimpleQueue()
@@ -127,12 +129,12 @@ class Desk:
         self, execution: Execution, lane: int, soft: float | None, hard: float | None
     ) -> bool:
         """Say that an execution starts in `lane`, with these limits in seconds; False, and it must
-        not, where it was given back meanwhile. There has to be room (`has_room`)."""
+        not, where it was given back meanwhile. There has to be one of the `places`."""
         lease = execution.delivery.lease
         execution.place = self.places.get()
         self.unsettled[lease] = execution
         now = boot_time()
-        with self.gate:
+        with self.start_gate:
             self.slot.start(lane, lease, execution.texts, now, soft, hard)
         self.newest_at = now
         self.newest = lease
@@ -142,10 +144,6 @@ class Desk:
             self.free_lanes.put(lane)
             return False
         return True
-
-    def has_room(self) -> bool:
-        """Whether there is a place for the outcome of one more task."""
-        return not self.places.empty()
 
     def is_given_back(self, lease: int) -> bool:
         """Whether a lease that a lane's word already names was given back before that."""
@@ -157,9 +155,6 @@ class Desk:
     def keep(self, lease: int, outcome: bytes) -> bool:
         """Write a decided outcome to its place on the scoreboard; False where it is too large."""
         return self.slot.decide(self.unsettled[lease].place, lease, outcome)
-
-    def hand_in(self, settlement: Settlement) -> None:
-        self.outcomes.append(settlement)
 
     def await_settlement(self, settlement: Settlement, answer: Answer, *, kept: bool) -> None:
         """Hand in, and have `answer` told by the I/O thread how it went."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from umbel.app import Umbel
 from umbel.einfo import ExceptionInfo as ExceptionInfo
 from umbel.message import Delivery
+from umbel.options import TaskOptions
 from umbel.outcome import End, Options
 from umbel.request import Context
 from umbel.task import Task
@@ -30,19 +33,21 @@ class Taker:
     hostname: str
 
 
-@dataclass(slots=True)
-class Execution:
+# Of this and the next, each task makes one: structs are made without Python code.
+class Execution(msgspec.Struct, eq=False):
     """A delivery that has been read. `end` is set where it is not to be run at all.
 
-    `task` is None for a name that this worker doesn't know, `request` for an unreadable message.
-    Limits are in seconds.
+    `task` is None for a name that this worker doesn't know, `request` empty for an unreadable
+    message. Limits are in seconds.
     """
 
     delivery: Delivery
     options: Options
     taker: Taker
-    request: Context = field(default_factory=Context)
+    request: Context
     task: Task[Any, Any] | None = None
+    task_options: TaskOptions | None = None
+    """All of the task's options, as they were when the message was read."""
     end: End | None = None
     error: BaseException | None = None
     stored_state: str = ""
@@ -70,8 +75,7 @@ class Execution:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, eq=False):
     """How an execution ended. `value` is the return value, or None.
 
     `error` is the exception that ended it, for a retry the one that caused it, with the `Retry`

@@ -6,10 +6,10 @@ Nothing is decided here about what follows, and nothing is settled; see `outcome
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping
+from types import CoroutineType
 from typing import Any, Final
 
 import msgspec
@@ -33,9 +33,9 @@ from umbel.exceptions import (
 from umbel.message import Delivery, Loss, Lost, Message, Unreadable
 from umbel.options import TaskOptions
 from umbel.outcome import End, Options
-from umbel.protocol import read_request, take_call
-from umbel.request import Context, running
-from umbel.task import Task
+from umbel.protocol import NO_EMBED, read_request, take_call
+from umbel.request import Context, Running, current_request, running
+from umbel.task import Task, no_handler
 from umbel.typed import Unfit, typed_return
 from umbel.worker import followups
 from umbel.worker.execution import Ended, ExceptionInfo, Execution, Taker
@@ -71,6 +71,7 @@ class Executor:
         store_started: Callable[[Execution], None],
     ) -> None:
         self._app = app
+        self._tasks = app.tasks
         self._hostname = hostname
         self._taker = Taker(app, hostname)
         self._is_revoked = is_revoked
@@ -89,15 +90,16 @@ class Executor:
 
     def prepare(self, delivery: Delivery) -> Execution:
         """Read the message. Never raises: what can't be run has its `end` set."""
-        execution = Execution(delivery, self._default_options, self._taker)
         try:
-            execution.request = read_request(delivery, hostname=self._hostname)
+            request = read_request(delivery, hostname=self._hostname)
         except InvalidTaskError as error:
-            execution.end = End.UNREADABLE
-            execution.error = error
+            execution = Execution(delivery, self._default_options, self._taker, Context())
+            execution.end, execution.error = End.UNREADABLE, error
             return execution
-        request = execution.request
-        execution.task = task = self._app.tasks.get(request.task or "")
+        execution = Execution(delivery, self._default_options, self._taker, request)
+        execution.task = task = self._task(request.task or "")
+        if task is not None:
+            execution.task_options = task.options
         if delivery.lost is not None:
             self._prepare_burial(execution, delivery.lost)
             return execution
@@ -108,12 +110,18 @@ class Executor:
             self._look_before_start(execution, task)
         return execution
 
+    def _task(self, name: str) -> Task[Any, Any] | None:
+        task = self._tasks.get(name)
+        # A shared task may have come since: the app looks for those when it is asked.
+        return self._app.tasks.get(name) if task is None else task
+
     def _read_body(self, execution: Execution, message: Message | Unreadable) -> None:
         assert isinstance(message, Message)
         try:
             args, kwargs, embed = self._reader.call(message)
             take_call(execution.request, args, kwargs, embed)
-            followups.check(execution.request)
+            if embed != NO_EMBED:
+                followups.check(execution.request)
         except (DecodeError, InvalidTaskError, SecurityError) as error:
             execution.end = End.UNREADABLE
             execution.error = error
@@ -123,7 +131,7 @@ class Executor:
 
         What is revoked comes before its time, so that it ends at once.
         """
-        request = execution.request
+        request, delivery = execution.request, execution.delivery
         if request.expires_at is not None and self._now() >= request.expires_at:
             execution.end, execution.error = End.EXPIRED, TaskRevokedError("expired")
         elif self._is_revoked(request.id or ""):
@@ -136,20 +144,16 @@ class Executor:
             execution.error = NotRegistered(
                 f"no task named {request.task!r} is registered in this worker"
             )
-        elif self._is_done(execution):
+        elif (delivery.redelivered or delivery.redeliveries) and self._is_done(execution):
             execution.end = End.STORED
         else:
             hard, soft = self._limits
-            execution.time_limit = request.time_limit or task.options.time_limit or hard
-            execution.soft_time_limit = (
-                request.soft_time_limit or task.options.soft_time_limit or soft
-            )
+            options = execution.task_options or task.options
+            execution.time_limit = request.time_limit or options.time_limit or hard
+            execution.soft_time_limit = request.soft_time_limit or options.soft_time_limit or soft
 
     def _is_done(self, execution: Execution) -> bool:
         """Whether deduplication is on and a redelivered task's result is SUCCESS already."""
-        delivery = execution.delivery
-        if not (delivery.redelivered or delivery.redeliveries):
-            return False
         if not (self._app.conf.worker_deduplicate_successful_tasks and execution.options.acks_late):
             return False
         self._look_at_result(execution)
@@ -191,27 +195,32 @@ class Executor:
         lane.reset()
         task, request = self._begin(execution)
         started = time.perf_counter()
-        with running(task, request):
+        # What `running` does, without its calls.
+        token = current_request.set(Running(task, request, current_request.get()))
+        try:
+            given = self._given(task, request)
             try:
-                given = self._given(task, request)
-                try:
-                    lane.enter()
+                lane.enter()
+                if task.before_start is not no_handler:
                     task.before_start(request.id, request.args or [], request.kwargs or {})
-                    value = task.entry(*given[0], **given[1])
-                    if inspect.iscoroutine(value):
-                        value = lane.run_coroutine(value)
-                finally:
-                    lane.leave()
-                value = self._lowered(task, value)
-            except BaseException as error:
-                return _ended_by(error, task, request, time.perf_counter() - started, lane)
+                value = task.entry(*given[0], **given[1])
+                if isinstance(value, CoroutineType):
+                    value = lane.run_coroutine(value)
+            finally:
+                lane.leave()
+            if task.name in self._returned:
+                value = self._returned[task.name].lower(value, self._keeps)
+        except BaseException as error:
+            return _ended_by(error, task, request, time.perf_counter() - started, lane)
+        finally:
+            current_request.reset(token)
         return Ended(End.RETURNED, value=value, runtime=time.perf_counter() - started)
 
     async def run_on_loop(self, execution: Execution, lane: Lane) -> Ended:
         """The same for an ``async def`` task, in the running loop."""
         if execution.end is not None:
             return _not_run(execution)
-        if execution.task is not None and execution.task.options.track_started:
+        if execution.task_options is not None and execution.task_options.track_started:
             await asyncio.to_thread(self._store_started, execution)
         lane.reset()
         task, request = self._begin(execution, is_stored=True)
@@ -220,9 +229,11 @@ class Executor:
             try:
                 given = self._given(task, request)
                 with lane.on_loop(execution.soft_time_limit, execution.time_limit):
-                    task.before_start(request.id, request.args or [], request.kwargs or {})
+                    if task.before_start is not no_handler:
+                        task.before_start(request.id, request.args or [], request.kwargs or {})
                     value = await task.entry(*given[0], **given[1])
-                value = self._lowered(task, value)
+                if task.name in self._returned:
+                    value = self._returned[task.name].lower(value, self._keeps)
             except BaseException as error:
                 return _ended_by(error, task, request, time.perf_counter() - started, lane)
         runtime = time.perf_counter() - started
@@ -234,19 +245,15 @@ class Executor:
         self, execution: Execution, *, is_stored: bool = False
     ) -> tuple[Task[Any, Any], Context]:
         """What is to be run, now that it starts."""
-        task, request = execution.task, execution.request
+        task, request, options = execution.task, execution.request, execution.task_options
         assert task is not None
+        assert options is not None
         if signals.task_received.receivers:
             _tell(signals.task_received, self._taker, request=request)
-        if task.options.track_started and not is_stored:
+        if options.track_started and not is_stored:
             self._store_started(execution)
         request.started_at = self._now()
         return task, request
-
-    def _lowered(self, task: Task[Any, Any], value: Any) -> Any:
-        """What is stored of a return value that is annotated beyond the serializer's types."""
-        returned = self._returned.get(task.name)
-        return value if returned is None else returned.lower(value, self._keeps)
 
     def _given(
         self, task: Task[Any, Any], request: Context

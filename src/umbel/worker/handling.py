@@ -21,7 +21,6 @@ import msgspec
 
 from umbel.clock import boot_time
 from umbel.exceptions import Unroutable
-from umbel.message import Delivery
 from umbel.outcome import End
 from umbel.worker.announce import announce
 from umbel.worker.desk import Answer, Desk, Refused
@@ -58,7 +57,8 @@ class Handling:
     ) -> None:
         self.desk = desk
         self.executor = executor
-        self._settler = settler
+        self.prepare = executor.prepare
+        self.decide = settler.decide
         self._board = board
         self._lease_time = lease_time
         self._max_tasks = max_tasks
@@ -77,7 +77,7 @@ class Handling:
         # What was handed out to a process that has done its share is given back by its I/O thread.
         if desk.retiring or desk.is_given_back(lease):
             return False
-        if self._is_known_to_live() and desk.has_room():
+        if self._is_known_to_live() and not desk.places.empty():
             return True
         desk.call()
         return None
@@ -88,10 +88,6 @@ class Handling:
             time.sleep(POLL)
         return answer
 
-    def prepare(self, delivery: Delivery) -> Execution:
-        """Read the message."""
-        return self.executor.prepare(delivery)
-
     def start(self, execution: Execution, lane: int, *, keeps_soft_limit: bool = False) -> bool:
         """Take `lane` for an execution; False, and the lane is free, where it was given back.
 
@@ -101,15 +97,11 @@ class Handling:
         hard = execution.time_limit if self._replaces else None
         if not self.desk.start(execution, lane, soft, hard):
             return False
-        if execution.end is None:
+        if execution.end is None and logger.isEnabledFor(logging.INFO):
             logger.info("Task %s received", execution.name)
         return True
 
     # End.
-
-    def decide(self, execution: Execution, ended: Ended) -> Decided:
-        """The outcome."""
-        return self._settler.decide(execution, ended)
 
     def keep(self, decided: Decided) -> bool:
         """Write the outcome to the scoreboard, where a death can't take it; False where it has no
@@ -151,7 +143,7 @@ class Handling:
         execution = self.executor.prepare(refused.delivery)
         error = Unroutable(refused.reason)
         ended = Ended(End.UNROUTABLE, error=error, einfo=ExceptionInfo.of(error))
-        return self._settler.decide(execution, ended)
+        return self.decide(execution, ended)
 
     def close_settled(self, decided: Decided, lane: int) -> None:
         """Announce what is settled."""
@@ -177,20 +169,20 @@ class Handling:
         most = self._max_tasks
         # A task has called `sys.exit`; not where another process's task is only buried here.
         left = ended.end is End.PROCESS_LOST and execution.delivery.lost is None
-        if self._replaces and (left or (most and self._executed >= most) or self._is_too_large()):
+        done = left or (most and self._executed >= most)
+        limit = self._max_memory
+        if self._replaces and (done or (limit is not None and self._is_larger_than(limit))):
             self.desk.retiring = True
 
-    def _is_too_large(self) -> bool:
+    def _is_larger_than(self, limit: int) -> bool:
         """Whether this process has more memory than `worker_max_memory_per_child` lets it have."""
-        if self._max_memory is None or self.desk.retiring:
-            return False
-        if (size := resident_kib()) <= self._max_memory:
+        if self.desk.retiring or (size := resident_kib()) <= limit:
             return False
         logger.info(
             "Pool process %d has %d KiB and is replaced; worker_max_memory_per_child is %d.",
             os.getpid(),
             size,
-            self._max_memory,
+            limit,
         )
         return True
 

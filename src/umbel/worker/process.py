@@ -158,9 +158,6 @@ class PoolProcess:
     def _make_handling(self, consumer: Consumer) -> Handling:
         app, setup = self._setup.app, self._setup
 
-        def is_revoked(task_id: str) -> bool:
-            return consumer.revocations.names(task_id)
-
         def store_started(execution: Execution) -> None:
             store = app.store
             if store is not None:
@@ -173,7 +170,7 @@ class PoolProcess:
         executor = Executor(
             app,
             hostname=setup.hostname,
-            is_revoked=is_revoked,
+            is_revoked=consumer.revocations.names,
             time_limit=setup.time_limit,
             soft_time_limit=setup.soft_time_limit,
             store_started=store_started,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from umbel import states
@@ -49,8 +49,7 @@ _HOW: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True, eq=False):
     """One execution's outcome: what is to be announced and what is to be settled."""
 
     execution: Execution
@@ -104,19 +103,20 @@ class Settler:
             execution.options,
             retries=execution.request.retries,
             redeliveries=delivery.redeliveries,
-            waited_long=self._waited_long(delivery),
+            waited_long=ended.end is End.UNKNOWN_TASK and self._waited_long(delivery),
             stored_state=execution.stored_state,
         )
         request = execution.request
         linked = request.callbacks or request.errbacks or request.chain
         following = self._following(execution, ended, verdict) if linked else []
-        sent = self._sent(execution, ended, verdict)
+        goes_on = verdict.again or request.follow_ups
+        sent = self._sent(execution, ended, verdict) if goes_on else ()
         result = self._result(execution, ended, verdict, following)
         settlement = Settlement(
             delivery.lease,
             _HOW[verdict.settle],
             follow_ups=(*sent, *following),
-            dead=self._dead(execution, ended, verdict),
+            dead=_dead(ended, verdict) if verdict.dead else None,
             result=result,
             note=_sentence(ended) if verdict.settle is Settle.REQUEUE else "",
             delay=self._delay(execution) if verdict.settle is Settle.RELEASE_LATER else 0.0,
@@ -239,8 +239,10 @@ class Settler:
         if state is None or not self._stores or not self._wanted(execution, state):
             return None
         if state == states.SUCCESS:
-            trail = execution.task is None or execution.task.options.trail
-            children = [posting.message.id for posting in following] if trail else []
+            options = execution.task_options
+            if not following or (options is not None and not options.trail):
+                return self._record(execution, state, ended.value, None)
+            children = [posting.message.id for posting in following]
             return self._record(execution, state, ended.value, None, children=children)
         traceback = ended.einfo.traceback if ended.einfo is not None else None
         if state == states.REVOKED or ended.end is End.REJECTED:
@@ -250,7 +252,7 @@ class Settler:
     def _wanted(self, execution: Execution, state: str) -> bool:
         """Whether this state is stored, results ignored or not."""
         ignore = execution.request.ignore_result
-        options = execution.task.options if execution.task is not None else None
+        options = execution.task_options
         if ignore is None:
             ignore = options.ignore_result if options is not None else False
         keeps_errors = options is not None and options.store_errors_even_if_ignored
@@ -270,15 +272,14 @@ class Settler:
         now = self._now()
         done = state in states.READY_STATES
         task_id = request.id or ""
+        if request.children:
+            children = [*(each.id for each in request.children), *children]
         meta = encode_meta(
             task_id,
             state,
             value,
             traceback,
-            [
-                [[child, None], None]
-                for child in (*(each.id for each in request.children), *children)
-            ],
+            [[[child, None], None] for child in children] if children else [],
             datetime.fromtimestamp(now, self._zone or UTC).isoformat() if done else None,
             request.group,
             request.parent_id,
@@ -327,9 +328,9 @@ class Settler:
         """The retry that no `Task.retry` has built: a lost process's, or a bare ``Retry``'s."""
         message = execution.delivery.message
         assert isinstance(message, Message)
-        task, when = execution.task, reason.when if isinstance(reason, Retry) else None
+        options, when = execution.task_options, reason.when if isinstance(reason, Retry) else None
         if when is None:
-            when = 180.0 if task is None else task.options.default_retry_delay
+            when = 180.0 if options is None else options.default_retry_delay
         countdown, instant = (None, when) if isinstance(when, datetime) else (when, None)
         eta = due(countdown, instant, self._now(), self._zone)
         queue = execution.delivery.queue
@@ -346,13 +347,12 @@ class Settler:
         )
         return self._announce_next(posting)
 
-    def _dead(self, execution: Execution, ended: Ended, verdict: Verdict) -> Dead | None:
-        if not verdict.dead:
-            return None
-        if ended.end is End.STORED:
-            return Dead("the task had ended in a stored FAILURE when its worker died", "")
-        error = verdict.error or type(ended.error).__name__
-        return Dead(_sentence(ended), error)
+
+def _dead(ended: Ended, verdict: Verdict) -> Dead:
+    if ended.end is End.STORED:
+        return Dead("the task had ended in a stored FAILURE when its worker died", "")
+    error = verdict.error or type(ended.error).__name__
+    return Dead(_sentence(ended), error)
 
 
 def _sentence(ended: Ended) -> str:
