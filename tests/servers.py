@@ -135,6 +135,39 @@ class Memcached(Server):
         return self.accepts()
 
 
+class Redis(Server):
+    """Keeps nothing on its disk unless `arguments` say so."""
+
+    package = "redis-server"
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__()
+        self.arguments = arguments or ("--save", "", "--appendonly", "no")
+
+    def command(self) -> Sequence[str]:
+        return [
+            self.binary("redis-server"), "--bind", "127.0.0.1", "--port", str(self.port),
+            "--dir", str(self.folder), "--unixsocket", self.socket, "--unixsocketperm", "777",
+            *self.arguments,
+        ]  # fmt: skip
+
+    def answers(self) -> bool:
+        import redis
+
+        with redis.Redis(port=self.port) as client:
+            try:
+                return bool(client.ping())
+            except redis.ConnectionError:  # also while it loads what it has on its disk
+                return False
+
+    @property
+    def socket(self) -> str:
+        return str(self.folder / "redis.sock")
+
+    def url(self, db: int = 0) -> str:
+        return f"redis://127.0.0.1:{self.port}/{db}"
+
+
 class PostgreSQL(Server):
     package = "postgresql"
     users = ("postgres",)
@@ -233,6 +266,11 @@ def _serve(server: Server) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def memcached() -> Iterator[Server]:
     yield from _serve(Memcached())
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Server]:
+    yield from _serve(Redis())
 
 
 @pytest.fixture(scope="session")
