@@ -10,6 +10,7 @@ import glob
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -79,6 +80,15 @@ class Server(ABC):
             os.killpg(self._process.pid, 9)
             self._process.wait()
             self._process = None
+
+    def freeze(self) -> None:
+        """Let it keep its connections, and do nothing, until `thaw`."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
 
     def remove(self) -> None:
         self.kill()

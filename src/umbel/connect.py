@@ -12,6 +12,7 @@ own. What it inherits is kept aside untouched, since closing it would talk on th
 ``cache+memcached://host1;host2/``     results only: Memcached
 ``cache+memory://``                    results only: within this process
 ``file:///var/lib/results``            results only: a folder, a file for each
+``redis://…``, ``rediss://…``          results only: a Redis server
 ``disabled://``                        results only: none are kept
 ====================================  ====================================================
 
@@ -55,11 +56,17 @@ _LATER: Final = {
     "postgresql": "PostgreSQL",
     "postgres": "PostgreSQL",
 }
+_REDIS_STORES: Final = ("redis", "rediss", "redis+socket", "unix")
 _STORES_LATER: Final = {**_LATER, "rpc": "RabbitMQ"}
 _EMBEDDED: Final = ("memory", "sqlite")
-_STORES: Final = (*_EMBEDDED, "db", "cache", "file")
+_STORES: Final = (*_EMBEDDED, "db", "cache", "file", *_REDIS_STORES)
 _TRANSPORT_OPTIONS: Final = {"sqlite": ("sync",)}
-"""Of what `broker_transport_options` and `result_backend_transport_options` can have, by scheme."""
+"""Of what `broker_transport_options` can have, by scheme."""
+_STORE_OPTIONS: Final = {
+    **_TRANSPORT_OPTIONS,
+    **dict.fromkeys(("redis", "rediss", "unix"), ("global_keyprefix",)),
+}
+"""The same of `result_backend_transport_options`."""
 _NO_OPTIONS: Final[Mapping[str, object]] = {}
 _CACHE_IN_MEMORY: Final = "cache+memory"
 """Its name among the states in memory; no broker's URL can name it."""
@@ -111,6 +118,8 @@ def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> Resu
 
             folder, expires = _folder(url), conf.result_expires
             return FileStore(folder, expires=expires, form=results.form, clock=clock)
+        case scheme if scheme in _REDIS_STORES:
+            return _redis_store(url, conf, clock, results.form)
     from umbel.stores.sqlite import SqliteStore
 
     transport = conf.result_backend_transport_options
@@ -162,6 +171,39 @@ def _cache_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> 
     from umbel.stores.cache import MemcachedStore
 
     return MemcachedStore(servers, conf.cache_backend_options, form=form, clock=clock)
+
+
+def _redis_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> ResultStore:
+    from umbel.stores.redis import Address, RedisStore
+
+    defaults = {
+        "host": conf.redis_host,
+        "port": conf.redis_port,
+        "db": conf.redis_db,
+        "username": conf.redis_username,
+        "password": conf.redis_password,
+        "tls": {} if conf.redis_backend_use_ssl is True else conf.redis_backend_use_ssl or None,
+        "max_connections": conf.redis_max_connections or None,
+        "client_name": conf.redis_client_name,
+        "credential_provider": _made(conf.redis_backend_credential_provider),
+        "health_check_interval": conf.redis_backend_health_check_interval,
+        "retry_on_timeout": conf.redis_retry_on_timeout,
+        "socket_connect_timeout": conf.redis_socket_connect_timeout,
+        "socket_keepalive": conf.redis_socket_keepalive,
+        "socket_timeout": conf.redis_socket_timeout,
+    }
+    address = Address.of("result_backend", url, defaults)
+    transport = conf.result_backend_transport_options
+    return RedisStore(address, transport, form=form, clock=clock)
+
+
+def _made(provider: object) -> object:
+    """Of `redis_backend_credential_provider`: the object, its class, or where it is found."""
+    if isinstance(provider, str):
+        from umbel.configure import find_object
+
+        provider = find_object(provider)
+    return provider() if isinstance(provider, type) else provider
 
 
 def _folder(url: str) -> str:
@@ -351,20 +393,21 @@ class Connections:
 
     def check_options(self) -> None:
         """Warn, once each, of transport options that the drivers don't have."""
-        for setting, options, url in (
-            ("broker_transport_options", self._conf.broker_transport_options, self.broker_url),
-            ("broker_transport_options", self._conf.broker_transport_options, self.outlet_url),
-            (
-                "result_backend_transport_options",
-                self._conf.result_backend_transport_options,
-                self.store_url,
-            ),
+        sent, kept = (
+            self._conf.broker_transport_options,
+            self._conf.result_backend_transport_options,
+        )
+        for setting, options, known, url in (
+            ("broker_transport_options", sent, _TRANSPORT_OPTIONS, self.broker_url),
+            ("broker_transport_options", sent, _TRANSPORT_OPTIONS, self.outlet_url),
+            ("result_backend_transport_options", kept, _STORE_OPTIONS, self.store_url),
         ):
-            self._check_options(setting, options, url or "disabled")
+            scheme = (url or "disabled").partition(":")[0].partition("+")[0]
+            self._check_options(setting, options, scheme, known.get(scheme, ()))
 
-    def _check_options(self, setting: str, options: Mapping[str, object], url: str) -> None:
-        scheme = url.partition(":")[0].partition("+")[0]
-        known = _TRANSPORT_OPTIONS.get(scheme, ())
+    def _check_options(
+        self, setting: str, options: Iterable[str], scheme: str, known: Sequence[str]
+    ) -> None:
         for name in options:
             sentence = (
                 f"{setting} has {name!r}, which changes nothing for {scheme}://; known there: "
@@ -504,7 +547,9 @@ def _scheme(setting: str, url: str, known: Sequence[str], later: Mapping[str, st
     scheme, separator, _ = url.partition("://")
     # A driver's name may stand behind the scheme, as in db+sqlite.
     family = scheme.partition("+")[0]
-    if separator and family in known and (family == scheme or family in ("db", "cache")):
+    if separator and scheme in known:
+        return scheme
+    if separator and family in known and family in ("db", "cache"):
         return family
     if separator and family in later:
         raise ImproperlyConfigured(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -26,6 +27,7 @@ PORT: Final = 6379
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds, where nothing is set; redis-py would wait as long as for an answer."""
 _BOOLS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _CERT_REQS: Final = ("none", "optional", "required")
 
 
@@ -49,43 +51,41 @@ class Address:
         """The server, whichever of its databases. A broker of the same location shares it."""
         return f"redis:{self.path}" if self.path else f"redis:{self.host.lower()}:{self.port}"
 
+    @classmethod
+    def of(
+        cls, setting: str, url: str, defaults: Mapping[str, Any] = MappingProxyType({})
+    ) -> Address:
+        """The address that `url`, the value of `setting`, names. Raises `ImproperlyConfigured`.
 
-def address_of(setting: str, url: str, defaults: Mapping[str, Any]) -> Address:
-    """The address that `url`, the value of `setting`, names. Raises `ImproperlyConfigured`.
-
-    `defaults` stand in for what the URL doesn't say: host, port, db, username, password, tls (a
-    mapping or None), max_connections, and the options of a connection.
-    """
-    parts = _split(setting, url)
-    given = _query(setting, url, parts)
-    by_socket = parts.scheme in ("redis+socket", "unix")
-    tls_given = {name: given.pop(name) for name in tuple(given) if name.startswith("ssl_")}
-    known = {name: value for name, value in defaults.items() if value is not None}
-    login = {"username": parts.username, "password": parts.password}
-    known |= {name: unquote(value) for name, value in login.items() if value}
-    if not by_socket and parts.path.strip("/"):
-        known["db"] = parts.path.strip("/")
-    known |= given
-    tls = known.pop("tls", None)
-    if parts.scheme == "rediss" or tls_given:
-        tls = {**(tls or {}), **tls_given}
-    address = Address(
-        host=unquote(parts.hostname or "") or str(known.pop("host", "localhost")),
-        port=_number(setting, url, "port", parts.port or known.pop("port", PORT)),
-        path=unquote(parts.path) if by_socket else None,
-        db=_number(setting, url, "db", known.pop("db", 0)),
-        tls=None if tls is None else tls_options(tls),
-        max_connections=known.pop("max_connections", None),
-        options={},
-    )
-    for name in ("host", "port"):
-        known.pop(name, None)
-    if address.path is not None and len(address.path) < 2:
-        raise _wrong(setting, url, "names no socket; write redis+socket:///path/of.sock")
-    return Address(
-        address.host, address.port, address.path, address.db,
-        {"socket_connect_timeout": CONNECT_TIMEOUT, **known}, address.tls, address.max_connections,
-    )  # fmt: skip
+        `defaults` stand in for what the URL doesn't say: host, port, db, username, password, tls
+        (a mapping), max_connections, and options of a connection; None is none.
+        """
+        parts = _split(setting, url)
+        given = {name: value for name, value in defaults.items() if value is not None}
+        tls = given.pop("tls", None)
+        said = _said(setting, url, parts)
+        said_of_tls = {name: said.pop(name) for name in tuple(said) if name.startswith("ssl_")}
+        if parts.scheme == "rediss" or said_of_tls:
+            tls = {**(tls or {}), **said_of_tls}
+        if "password" in said:  # of this server, whatever the settings say of others
+            given.pop("credential_provider", None)
+        given |= said
+        if "credential_provider" in given:  # redis-py takes the one or the other
+            given.pop("username", None), given.pop("password", None)
+        return cls(
+            host=str(given.pop("host", "localhost")),
+            port=_number(setting, url, "port", given.pop("port", PORT)),
+            path=given.pop("path", None),
+            db=_number(setting, url, "db", given.pop("db", 0)),
+            tls=None if tls is None else tls_options(tls),
+            max_connections=given.pop("max_connections", None),
+            # Said even where it is nothing: redis-py's own choice differs between its releases.
+            options={
+                "socket_timeout": None,
+                "socket_connect_timeout": CONNECT_TIMEOUT,
+                **given,
+            },
+        )
 
 
 def key_prefix(transport: Mapping[str, object]) -> str:
@@ -126,6 +126,23 @@ def _split(setting: str, url: str) -> SplitResult:
     except ValueError as error:
         raise _wrong(setting, url, f"isn't a URL: {error}") from error
     return parts
+
+
+def _said(setting: str, url: str, parts: SplitResult) -> dict[str, Any]:
+    """All that the URL says, by the names of `Address` and of redis-py's options."""
+    said: dict[str, Any] = {"username": parts.username, "password": parts.password}
+    if parts.scheme in ("redis+socket", "unix"):
+        if len(parts.path) < 2:
+            raise _wrong(setting, url, "names no socket; write redis+socket:///path/of.sock")
+        said["path"] = parts.path
+    else:
+        said |= {"host": parts.hostname, "port": parts.port, "db": parts.path.strip("/")}
+    said = {
+        name: unquote(value) if isinstance(value, str) else value
+        for name, value in said.items()
+        if value not in (None, "")
+    }
+    return said | _query(setting, url, parts)
 
 
 def _query(setting: str, url: str, parts: SplitResult) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from umbel.exceptions import ImproperlyConfigured, StoreUnavailable
@@ -49,6 +50,7 @@ class Client:
                 "a result store on Redis needs redis-py; install it: pip install 'umbel[redis]'"
             ) from error
         self._name = name
+        self._timeout: float = address.options.get("socket_timeout") or inf
         # What redis-py returns depends on its options, and its types don't say on which.
         self._pool: Any = _pool(address)
         self._redis: Any = redis.Redis(connection_pool=self._pool)
@@ -104,10 +106,13 @@ class Client:
         wire: Wire = self._pool.get_connection()
         try:
             wire.send_command("MGET", *keys)
-            if wire.can_read(timeout=max(0.0, deadline - time.monotonic())):
+            left = max(0.0, deadline - time.monotonic())
+            if wire.can_read(timeout=min(left, self._timeout)):
                 records: list[Record] = wire.read_response()
                 return records
             wire.disconnect()
+            if left > self._timeout:
+                raise TimeoutError(f"no answer within {self._timeout:g} s")
             return None
         except BaseException:
             wire.disconnect()  # its reply would be taken for that of the next command

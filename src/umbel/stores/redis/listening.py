@@ -219,7 +219,7 @@ class Listener:
         session.send("SUBSCRIBE", new)
         session.send("UNSUBSCRIBE", old)
         session.check(self._check)
-        for kind, channel in session.wait(_TICK):
+        for kind, channel in session.wait(min(_TICK, self._check)):
             self._hear(kind, channel)
 
     def _outdated(self) -> list[bytes]:
