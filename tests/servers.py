@@ -146,36 +146,36 @@ class Memcached(Server):
 
 
 class Redis(Server):
-    """Keeps nothing on its disk unless `arguments` say so."""
+    """Keeps what it was sent when it is killed and started again. `arguments` are its own."""
 
     package = "redis-server"
 
     def __init__(self, *arguments: str) -> None:
         super().__init__()
-        self.arguments = arguments or ("--save", "", "--appendonly", "no")
+        self.arguments = arguments
 
     def command(self) -> Sequence[str]:
         return [
-            self.binary("redis-server"), "--bind", "127.0.0.1", "--port", str(self.port),
-            "--dir", str(self.folder), "--unixsocket", self.socket, "--unixsocketperm", "777",
-            *self.arguments,
+            self.binary("redis-server", "valkey-server"), "--bind", "127.0.0.1",
+            "--port", str(self.port), "--dir", str(self.folder), "--save", "",
+            "--appendonly", "yes", "--appendfsync", "no",
+            "--unixsocket", self.socket, "--unixsocketperm", "777", *self.arguments,
         ]  # fmt: skip
 
     def answers(self) -> bool:
-        import redis
+        if not self.accepts():
+            return False
+        with socket.create_connection(("127.0.0.1", self.port)) as sock:
+            sock.sendall(b"PING\r\n")
+            return sock.recv(64).startswith(b"+PONG")
 
-        with redis.Redis(port=self.port) as client:
-            try:
-                return bool(client.ping())
-            except redis.ConnectionError:  # also while it loads what it has on its disk
-                return False
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
 
     @property
     def socket(self) -> str:
-        return str(self.folder / "redis.sock")
-
-    def url(self, db: int = 0) -> str:
-        return f"redis://127.0.0.1:{self.port}/{db}"
+        return str(self.folder / "socket")
 
 
 class PostgreSQL(Server):
@@ -279,7 +279,7 @@ def memcached() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[Server]:
+def redis() -> Iterator[Server]:
     yield from _serve(Redis())
 
 

@@ -144,7 +144,7 @@ def test_place(open_store: Open, redis_server: Redis, client: redis.Redis) -> No
 
 @pytest.mark.setting("redis_username", "redis_password")
 def test_login(open_store: Open, redis_server: Redis, client: redis.Redis) -> None:
-    url = redis_server.url()
+    url = redis_server.url
     client.acl_setuser(
         "shop", True, passwords="+secret", keys=["celery-task-meta-*"], channels=["*"],
         categories=["+@all"],
@@ -166,7 +166,7 @@ def test_credential_provider(
         "shop", True, passwords="+secret", keys=["*"], channels=["*"], categories=["+@all"]
     )
     store = open_store(
-        redis_server.url(), redis_backend_credential_provider=given, redis_password="wrong"
+        redis_server.url, redis_backend_credential_provider=given, redis_password="wrong"
     )
     assert get_a(store)
     assert {each["user"] for each in client.client_list()} >= {"shop"}
@@ -174,14 +174,14 @@ def test_credential_provider(
 
 @pytest.mark.setting("redis_client_name")
 def test_client_name(open_store: Open, redis_server: Redis, client: redis.Redis) -> None:
-    assert get_a(open_store(redis_server.url(), redis_client_name="shop-results"))
+    assert get_a(open_store(redis_server.url, redis_client_name="shop-results"))
     assert "shop-results" in {each["name"] for each in client.client_list()}
 
 
 @pytest.mark.setting("redis_max_connections")
 def test_max_connections(open_store: Open, redis_server: Redis, client: redis.Redis) -> None:
     def most_at_once(name: str, **settings: object) -> int:
-        store = open_store(redis_server.url(), redis_client_name=name, **settings)
+        store = open_store(redis_server.url, redis_client_name=name, **settings)
         together = threading.Barrier(8)
 
         def get_often() -> None:
@@ -200,7 +200,7 @@ def test_max_connections(open_store: Open, redis_server: Redis, client: redis.Re
 @pytest.mark.setting("redis_socket_keepalive")
 @pytest.mark.parametrize("on", [True, False])
 def test_keepalive(open_store: Open, redis_server: Redis, on: bool) -> None:
-    wire = open_store(redis_server.url(), redis_socket_keepalive=on)._client.unconnected()
+    wire = open_store(redis_server.url, redis_socket_keepalive=on)._client.unconnected()
     wire.connect()
     assert bool(wire._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) == on
     wire.disconnect()
@@ -261,7 +261,7 @@ def test_health_check_interval(open_store: Open) -> None:
     server = Redis()
     try:
         server.start()
-        url = server.url()
+        url = server.url
         store = open_store(url, redis_backend_health_check_interval=0.1)
         waiting = Background(lambda: store.wait(["a"], 60))
         with closing(redis.Redis(port=server.port)) as client:
@@ -281,7 +281,7 @@ def test_global_keyprefix(
     open_store: Open, redis_server: Redis, client: redis.Redis, prefix: str, key: str
 ) -> None:
     options = {"global_keyprefix": prefix}
-    assert get_a(open_store(redis_server.url(3), result_backend_transport_options=options))
+    assert get_a(open_store(redis_server.url[:-1] + "3", result_backend_transport_options=options))
     assert client.keys() == [key.encode()]
 
 

@@ -13,6 +13,7 @@ What a URL says goes above the settings. Options of the connection may stand beh
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -49,7 +50,9 @@ class Address:
     @property
     def location(self) -> str:
         """The server, whichever of its databases. A broker of the same location shares it."""
-        return f"redis:{self.path}" if self.path else f"redis:{self.host.lower()}:{self.port}"
+        if self.path is not None:
+            return f"redis:{os.path.abspath(self.path)}"
+        return f"redis:{self.host.lower()}:{self.port}"
 
     @classmethod
     def of(
