@@ -173,6 +173,8 @@ class Redis(Server):
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    results_url = url
+
     @property
     def socket(self) -> str:
         return str(self.folder / "socket")
@@ -208,6 +210,10 @@ class PostgreSQL(Server):
     def url(self) -> str:
         """As SQLAlchemy wants it."""
         return self.plain_url.replace("postgresql:", "postgresql+psycopg:")
+
+    @property
+    def results_url(self) -> str:
+        return f"db+{self.url}"
 
 
 class MariaDB(Server):

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tests.servers import Redis
 from tests.worker.harness import until
 
 from umbel import Umbel
+from umbel.clock import SYSTEM
+from umbel.connect import Results, make_store
 from umbel.exceptions import ImproperlyConfigured, LaterSetting, StoreUnavailable
 from umbel.stores.redis import Address, RedisStore
 from umbel.stores.redis.address import CONNECT_TIMEOUT
@@ -230,14 +233,17 @@ def silent_server() -> Iterator[tuple[str, list[socket.socket]]]:
 
 @pytest.mark.setting("redis_socket_timeout", "redis_retry_on_timeout")
 def test_a_server_that_does_not_answer(open_store: Open) -> None:
-    """Is asked once; twice where it is said so."""
-    for settings, times in (({}, 1), ({"redis_retry_on_timeout": True}, 2)):
-        with silent_server() as (url, came):
-            store = open_store(url, redis_socket_timeout=0.05, **settings)
-            with pytest.raises(StoreUnavailable, match=r"(?i)timeout"):
-                store.get(["a"])
-            until(lambda: bool(came))
-            assert len(came) == times
+    """Is asked once, and twice where it is said so; here when it is opened, and to read."""
+    with silent_server() as (url, came):
+        store = open_store(url, redis_socket_timeout=0.05)
+        with pytest.raises(StoreUnavailable, match=r"(?i)timeout"):
+            store.get(["a"])
+        until(lambda: len(came) >= 2)
+        store = open_store(url, redis_socket_timeout=0.05, redis_retry_on_timeout=True)
+        with pytest.raises(StoreUnavailable, match=r"(?i)timeout"):
+            store.get(["a"])
+        until(lambda: len(came) >= 2 + 4)
+        assert len(came) == 2 + 4
 
 
 @pytest.mark.setting("redis_socket_connect_timeout")
@@ -248,7 +254,8 @@ def test_a_server_that_takes_no_connection(open_store: Open) -> None:
         for each in crowd:  # fill what waits to be accepted
             each.setblocking(False)
             each.connect_ex(address)
-        store = open_store(f"redis://127.0.0.1:{address[1]}", redis_socket_connect_timeout=0.05)
+        url = f"redis://127.0.0.1:{address[1]}"
+        store = open_store(url, redis_socket_connect_timeout=0.05)
         with pytest.raises(StoreUnavailable, match=r"(?i)timeout connecting|timed out"):
             Background(lambda: store.get(["a"])).result(limit=CONNECT_TIMEOUT / 2)
         for each in crowd:
@@ -290,9 +297,9 @@ def test_a_prefix_that_cannot_be(open_store: Open) -> None:
         open_store("redis://h", result_backend_transport_options={"global_keyprefix": 7})
 
 
-def test_other_transport_options_are_warned_of(open_store: Open) -> None:
+def test_other_transport_options_are_warned_of(open_store: Open, redis_server: Redis) -> None:
     with pytest.warns(LaterSetting, match=r"has 'sync'.* for redis://; known there: global_key"):
-        open_store("redis://h", result_backend_transport_options={"sync": "full"})
+        open_store(redis_server.url, result_backend_transport_options={"sync": "full"})
 
 
 @pytest.fixture(scope="module")
@@ -328,12 +335,12 @@ def test_use_ssl(open_store: Open, tls_server: tuple[str, Path]) -> None:
     assert get_a(open_store(f"redis://{place}", redis_backend_use_ssl=trusted))
     assert get_a(open_store(f"rediss://{place}?ssl_ca_certs={certificate}"))
     assert get_a(open_store(f"rediss://{place}?ssl_cert_reqs=none"))
-    for mistrusting in (
-        open_store(f"rediss://{place}"),
-        open_store(f"redis://{place}", redis_backend_use_ssl=True),
+    for url, settings in (
+        (f"rediss://{place}", {}),
+        (f"redis://{place}", {"redis_backend_use_ssl": True}),
     ):
         with pytest.raises(StoreUnavailable, match="certificate verify failed"):
-            mistrusting.get(["a"])
+            open_store(url, **settings).get(["a"])
     with pytest.raises(ImproperlyConfigured, match="aren't all options of redis-py"):
         open_store(f"redis://{place}", redis_backend_use_ssl={"cafile": "x"})
 
@@ -354,9 +361,15 @@ def test_a_socket(open_store: Open, redis_server: Redis, client: redis.Redis) ->
     assert store.location == f"redis:{redis_server.socket}"
 
 
-def test_the_databases_of_a_server_are_one_location(open_store: Open) -> None:
-    assert open_store("redis://H:7/0").location == open_store("redis://u:p@h:7/1").location
-    assert open_store("redis://h:7").location != open_store("redis://h:8").location
+def location(url: str, **settings: object) -> str:
+    app = Umbel("proj", broker="memory://", backend=url, changes=settings, set_as_current=False)
+    return make_store(url, app.conf, SYSTEM, Results(app.result_format, UTC)).location
+
+
+def test_the_databases_of_a_server_are_one_location() -> None:
+    assert location("redis://H:7/0") == location("redis://u:p@h:7/1") == "redis:h:7"
+    assert location("redis://h:7") != location("redis://h:8")
+    assert location("redis://") == "redis:localhost:6379"
 
 
 @pytest.mark.parametrize(
@@ -364,6 +377,6 @@ def test_the_databases_of_a_server_are_one_location(open_store: Open) -> None:
     [{"result_serializer": "pickle", "result_accept_content": ["pickle"]},
      {"result_compression": "gzip"}],
 )  # fmt: skip
-def test_what_scripts_cannot_read_is_not_shared(open_store: Open, settings: dict[str, Any]) -> None:
+def test_what_scripts_cannot_read_is_not_shared(settings: dict[str, Any]) -> None:
     """A broker's script doesn't know a SUCCESS there, so the store keeps it by itself."""
-    assert open_store("redis://h:7", **settings).location != open_store("redis://h:7").location
+    assert location("redis://h:7", **settings) != location("redis://h:7")

@@ -29,6 +29,7 @@ CONNECT_TIMEOUT: Final = 5.0
 """Seconds, where nothing is set; redis-py would wait as long as for an answer."""
 _BOOLS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_LOGIN: Final = ("username", "password")
 _CERT_REQS: Final = ("none", "optional", "required")
 
 
@@ -74,7 +75,7 @@ class Address:
             given.pop("credential_provider", None)
         given |= said
         if "credential_provider" in given:  # redis-py takes the one or the other
-            given.pop("username", None), given.pop("password", None)
+            given = {name: each for name, each in given.items() if name not in _LOGIN}
         return cls(
             host=str(given.pop("host", "localhost")),
             port=_number(setting, url, "port", given.pop("port", PORT)),

@@ -62,6 +62,10 @@ class Client:
                 f"the options of the connection to {name} aren't all options of redis-py: {error}"
             ) from error
 
+    def ping(self) -> None:
+        with self._translated():
+            self._redis.ping()
+
     def close(self) -> None:
         self._pool.disconnect()
 

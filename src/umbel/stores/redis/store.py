@@ -11,6 +11,7 @@ record's life begins when it is stored. Everything here may be repeated.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
@@ -31,6 +32,8 @@ from umbel.stored import decode_meta
 from umbel.stores.redis.address import Address, key_prefix
 from umbel.stores.redis.client import Client, Record, Wire, unavailable
 from umbel.stores.redis.listening import CHECK, Listener
+
+logger = logging.getLogger("umbel")
 
 T = TypeVar("T")
 
@@ -82,8 +85,14 @@ class RedisStore:
         return self._listener
 
     def open(self) -> None:
-        if self._opened is None:
-            self._opened = Client(self._address, self.location, _KEEP)
+        if self._opened is not None:
+            return
+        self._opened = Client(self._address, self.location, _KEEP)
+        try:
+            self._opened.ping()
+        except StoreUnavailable as error:
+            # Whoever stores or reads asks again; a worker starts, and keeps what it has to store.
+            logger.warning("%s It is used as soon as it can be.", error)
 
     def close(self) -> None:
         client, self._opened = self._opened, None
