@@ -30,10 +30,11 @@ from umbel.configure import (
     find_object,
     source_in,
 )
-from umbel.connect import DEFAULT_URL, BrokerDriver, Connections, Results
+from umbel.connect import Connections
 from umbel.connection import NAMES as HANDLES
 from umbel.connection import check_handles
 from umbel.dead import DeadLetters
+from umbel.drivers import BrokerDriver, Results
 from umbel.formats import CallReader, ResultFormat
 from umbel.keptresults import KeptResults
 from umbel.naming import modern
@@ -58,6 +59,7 @@ from umbel.serialization import JSON
 from umbel.serializers import Serializer
 from umbel.signals import Signal
 from umbel.task import Task
+from umbel.urls import DEFAULT_URL
 
 if TYPE_CHECKING:
     from umbel.waiting import Waiters

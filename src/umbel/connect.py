@@ -1,22 +1,10 @@
-"""From a URL to an opened driver, once per process.
+"""The opened drivers of an app, once per process.
 
 Drivers are opened when they are first needed, and never carried through a fork: a child opens its
 own. What it inherits is kept aside untouched, since closing it would talk on the parent's behalf.
 
-====================================  ====================================================
-``memory://``, ``memory://name``       within this process; one name is one broker
-``sqlite:///tasks.db``                 a file, relative to the working directory
-``sqlite:////var/lib/tasks.db``        a file, absolute
-``…?sync=full``                        SQLite: survives a power loss too, at a slower pace
-``db+postgresql+psycopg://host/name``  results only: a database that SQLAlchemy reaches
-``cache+memcached://host1;host2/``     results only: Memcached
-``cache+memory://``                    results only: within this process
-``file:///var/lib/results``            results only: a folder, a file for each
-``disabled://``                        results only: none are kept
-====================================  ====================================================
-
 What is sent goes to `broker_write_url`, what is taken and looked at comes from `broker_read_url`;
-without them both are `broker_url`, or what the older settings for its parts make of one.
+without them both are the one that `umbel.urls` finds.
 """
 
 from __future__ import annotations
@@ -24,190 +12,22 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import tzinfo
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Iterable
 
 from umbel.clock import Clock
+from umbel.drivers import BrokerDriver, Results, make_broker, make_store, without_effect
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
-from umbel.formats import ResultFormat
 from umbel.message import Posting
 from umbel.patientstore import Patience, PatientStore
-from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
+from umbel.ports import BrokerOptions, ResultStore
 from umbel.request import executing
 from umbel.routing import Queue, Router
-from umbel.settings import Settings, censored
+from umbel.settings import Settings
+from umbel.urls import DEFAULT_URL, DISABLED, broker_url, lives_in_one_process, store_url
+from umbel.warning import warn
 
 logger = logging.getLogger("umbel")
-
-DEFAULT_URL: Final = "sqlite:///umbel.db"
-DISABLED: Final = ("disabled://", "disabled")
-_LATER: Final = {
-    "redis": "Redis",
-    "rediss": "Redis",
-    "sentinel": "Redis",
-    "amqp": "RabbitMQ",
-    "amqps": "RabbitMQ",
-    "pyamqp": "RabbitMQ",
-    "postgresql": "PostgreSQL",
-    "postgres": "PostgreSQL",
-}
-_STORES_LATER: Final = {**_LATER, "rpc": "RabbitMQ"}
-_EMBEDDED: Final = ("memory", "sqlite")
-_STORES: Final = (*_EMBEDDED, "db", "cache", "file")
-_TRANSPORT_OPTIONS: Final = {"sqlite": ("sync",)}
-"""Of what `broker_transport_options` and `result_backend_transport_options` can have, by scheme."""
-_NO_OPTIONS: Final[Mapping[str, object]] = {}
-_CACHE_IN_MEMORY: Final = "cache+memory"
-"""Its name among the states in memory; no broker's URL can name it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """What a store has to know of the results that it keeps; `zone` is that of naive times."""
-
-    form: ResultFormat
-    zone: tzinfo
-
-
-class BrokerDriver(Broker, Coordinator, Inspector, Protocol):
-    """What every driver of this release is: all three at once, on one database."""
-
-
-def make_broker(
-    url: str, options: BrokerOptions, clock: Clock, transport: Mapping[str, object] = _NO_OPTIONS
-) -> BrokerDriver:
-    """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`.
-
-    `transport` is `broker_transport_options`.
-    """
-    scheme = _scheme("broker_url", url, _EMBEDDED, _LATER)
-    if scheme == "memory":
-        from umbel.brokers.memory import MemoryBroker
-
-        return MemoryBroker(_memory_name("broker_url", url), options, clock=clock)
-    from umbel.brokers.sqlite import SqliteBroker
-
-    path, synchronous = _sqlite_file("broker_url", url, "broker_transport_options", transport)
-    return SqliteBroker(path, options, clock=clock, synchronous=synchronous)
-
-
-def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
-    """The driver for a result store's URL, not yet opened. Raises `ImproperlyConfigured`."""
-    match _scheme("result_backend", url, _STORES, _STORES_LATER):
-        case "memory":
-            from umbel.stores.memory import MemoryStore
-
-            return MemoryStore(_memory_name("result_backend", url), clock=clock)
-        case "db":
-            return _sql_store(url, conf, clock, results)
-        case "cache":
-            return _cache_store(url, conf, clock, results.form)
-        case "file":
-            from umbel.stores.filesystem import FileStore
-
-            folder, expires = _folder(url), conf.result_expires
-            return FileStore(folder, expires=expires, form=results.form, clock=clock)
-    from umbel.stores.sqlite import SqliteStore
-
-    transport = conf.result_backend_transport_options
-    path, synchronous = _sqlite_file(
-        "result_backend", url, "result_backend_transport_options", transport
-    )
-    return SqliteStore(path, clock=clock, synchronous=synchronous)
-
-
-def _sql_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
-    from umbel.stores.sql import SqlOptions, SqlStore
-
-    dialect = url.partition("+")[2]
-    if not dialect:
-        raise ImproperlyConfigured(
-            f"result_backend {censored('result_backend', url)!r} names no database behind db; "
-            "write db+ before SQLAlchemy's URL, such as db+postgresql+psycopg://host/name"
-        )
-    options = SqlOptions(
-        engine=conf.database_engine_options,
-        engine_callback=conf.database_engine_callback,
-        short_lived=conf.database_short_lived_sessions,
-        schemas=conf.database_table_schemas,
-        names=conf.database_table_names,
-        create_tables=conf.database_create_tables_at_setup,
-        zone=results.zone,
-        expires=conf.result_expires,
-    )
-    return SqlStore(dialect, options, form=results.form, clock=clock)
-
-
-def _cache_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> ResultStore:
-    scheme, _, hosts = url.partition("://")
-    if conf.result_keep is not None and scheme == "cache+memcached":
-        raise ImproperlyConfigured(
-            "result_keep is set, and Memcached can't list what it keeps; leave it unset, or keep "
-            "results elsewhere"
-        )
-    if scheme == "cache+memory":
-        from umbel.stores.memory import MemoryStore
-
-        return MemoryStore(_CACHE_IN_MEMORY, clock=clock)
-    servers = [host for host in hosts.rstrip("/").split(";") if host]
-    if scheme != "cache+memcached" or not servers:
-        raise ImproperlyConfigured(
-            f"result_backend {censored('result_backend', url)!r} names no cache; expected "
-            "cache+memcached://host1;host2:11211/ or cache+memory://"
-        )
-    from umbel.stores.cache import MemcachedStore
-
-    return MemcachedStore(servers, conf.cache_backend_options, form=form, clock=clock)
-
-
-def _folder(url: str) -> str:
-    """The folder of a ``file://`` URL; relative where only two slashes stand before it."""
-    from urllib.parse import unquote
-
-    path = unquote(url.removeprefix("file://").removeprefix("localhost/"))
-    if url.startswith("file://localhost/"):
-        path = f"/{path}"
-    if not path:
-        raise ImproperlyConfigured(
-            f"result_backend {url!r} names no folder; write file:///var/lib/results"
-        )
-    return path
-
-
-def lives_in_one_process(url: str) -> bool:
-    """Whether what lies behind a broker's or a result store's URL ends with this process."""
-    return url.partition("://")[0] in ("memory", _CACHE_IN_MEMORY)
-
-
-def url_of_parts(conf: Settings) -> str | None:
-    """The broker's URL from `broker_transport`, `broker_host` and the like; None without them.
-
-    As in Celery a `broker_host` may be a whole URL, and a kind that isn't named is AMQP.
-    """
-    scheme, host, path = conf.broker_transport, conf.broker_host, conf.broker_vhost
-    user, password, port = conf.broker_user, conf.broker_password, conf.broker_port
-    if host and "://" in host:
-        return host
-    if all(part in (None, "") for part in (scheme, host, path, user, password, port)):
-        return None
-    from urllib.parse import quote
-
-    scheme = scheme or "amqp"
-    login = quote(user or "", safe="") + (f":{quote(password, safe='')}" if password else "")
-    place = host or ("" if scheme in _EMBEDDED else "localhost")
-    return "".join(
-        (
-            f"{scheme}://",
-            f"{login}@" if login else "",
-            place,
-            f":{port}" if port not in (None, "") else "",
-            f"/{path}" if path else "",
-        )
-    )
 
 
 class Connections:
@@ -279,12 +99,12 @@ class Connections:
 
     @property
     def _named_url(self) -> str | None:
-        return self._conf.broker_url or url_of_parts(self._conf)
+        return broker_url(self._conf)
 
     @property
     def store_url(self) -> str | None:
         """Where results are kept; None where they are disabled."""
-        url = _store_url(self._conf) or self.broker_url
+        url = store_url(self._conf) or self.broker_url
         return None if url in DISABLED else url
 
     @property
@@ -360,19 +180,10 @@ class Connections:
                 self.store_url,
             ),
         ):
-            self._check_options(setting, options, url or "disabled")
-
-    def _check_options(self, setting: str, options: Mapping[str, object], url: str) -> None:
-        scheme = url.partition(":")[0].partition("+")[0]
-        known = _TRANSPORT_OPTIONS.get(scheme, ())
-        for name in options:
-            sentence = (
-                f"{setting} has {name!r}, which changes nothing for {scheme}://; known there: "
-                f"{', '.join(known) or 'nothing'}"
-            )
-            if name not in known and sentence not in self._warned_options:
-                self._warned_options.add(sentence)
-                warnings.warn(sentence, LaterSetting, stacklevel=2)
+            for sentence in without_effect(setting, options, url or "disabled"):
+                if sentence not in self._warned_options:
+                    self._warned_options.add(sentence)
+                    warn(sentence, LaterSetting)
 
     def _open_broker(self) -> BrokerDriver:
         with self._lock:
@@ -467,27 +278,6 @@ class Connections:
                 )
 
 
-def _store_url(conf: Settings) -> str | None:
-    """`result_backend`, or what the older settings for databases and caches make of one."""
-    named, database, cache = conf.result_backend, conf.database_url, conf.cache_backend
-    if named == "database" and not database:
-        raise ImproperlyConfigured(
-            "result_backend is 'database' and database_url isn't set; write the database's URL as "
-            "result_backend, with db+ before it, such as db+postgresql+psycopg://host/name"
-        )
-    if named == "cache" and not cache:
-        raise ImproperlyConfigured(
-            "result_backend is 'cache' and cache_backend isn't set; write the cache's URL as "
-            "result_backend, such as cache+memcached://host:11211/"
-        )
-    if database and named in (None, "database"):
-        return database if database.startswith("db+") else f"db+{database}"
-    if cache and named in (None, "cache"):
-        url = cache if "://" in cache else f"{cache}://"
-        return url if url.startswith("cache+") else f"cache+{url}"
-    return named
-
-
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()
 
 
@@ -498,68 +288,3 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-
-
-def _scheme(setting: str, url: str, known: Sequence[str], later: Mapping[str, str]) -> str:
-    scheme, separator, _ = url.partition("://")
-    # A driver's name may stand behind the scheme, as in db+sqlite.
-    family = scheme.partition("+")[0]
-    if separator and family in known and (family == scheme or family in ("db", "cache")):
-        return family
-    if separator and family in later:
-        raise ImproperlyConfigured(
-            f"{setting} {censored(setting, url)!r}: {family}:// comes with the release "
-            f"{later[family]!r}. This one has {', '.join(f'{name}://' for name in known)}"
-        )
-    raise _unknown_scheme(setting, url, scheme, [*known, *later])
-
-
-def _unknown_scheme(
-    setting: str, url: str, scheme: str, known: Sequence[str]
-) -> ImproperlyConfigured:
-    import difflib
-
-    near = difflib.get_close_matches(scheme.lower(), known, n=1, cutoff=0.5)
-    question = f"did you mean {near[0]}://? " if near else ""
-    return ImproperlyConfigured(
-        f"{setting} {censored(setting, url)!r} isn't a URL that is known; {question}"
-        "expected memory://, sqlite:///relative.db or sqlite:////absolute.db"
-    )
-
-
-def _memory_name(setting: str, url: str) -> str:
-    name = url.partition("://")[2]
-    if not all(char.isalnum() or char in "-_." for char in name):
-        raise ImproperlyConfigured(
-            f"{setting} {url!r}: a name after memory:// has letters, digits, '-', '_' and '.' only"
-        )
-    return name
-
-
-def _sqlite_file(
-    setting: str, url: str, options_setting: str, options: Mapping[str, object]
-) -> tuple[str, Literal["normal", "full"]]:
-    """(absolute path, synchronous mode); what the URL says goes above the transport options."""
-    from urllib.parse import parse_qsl, unquote, urlsplit
-
-    parts = urlsplit(url)
-    path = unquote(parts.path)[1:]
-    if parts.netloc or not path or path.endswith("/"):
-        raise ImproperlyConfigured(
-            f"{setting} {url!r} names no file; write sqlite:///relative.db (three slashes) or "
-            "sqlite:////absolute.db (four)"
-        )
-    if path == ":memory:":
-        raise ImproperlyConfigured(
-            f"{setting} {url!r}: each connection would have a database of its own. Use memory://"
-        )
-    given = [(options_setting, "sync", options["sync"])] if "sync" in options else []
-    given += [(f"{setting} {url!r}", *pair) for pair in parse_qsl(parts.query, True)]
-    synchronous: Literal["normal", "full"] = "normal"
-    for where, name, value in given:
-        if name != "sync" or str(value).lower() not in ("normal", "full"):
-            raise ImproperlyConfigured(
-                f"{where} has {name}={value!r}; the only option is sync=normal or sync=full"
-            )
-        synchronous = "full" if str(value).lower() == "full" else "normal"
-    return os.path.abspath(path), synchronous

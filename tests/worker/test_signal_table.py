@@ -301,7 +301,7 @@ def test_what_follows(ear: Ear, mode: str, how: str) -> None:
     step = signature(
         "raises.late", (1,), {"y": 2}, {"task_id": following}, immutable=True, app=ear.app
     )
-    options = {"chain": [step]} if how == "chain" else {how: step}
+    options: dict[str, Any] = {"chain": [step]} if how == "chain" else {how: step}
     task = f"raises.{mode}" if how == "link_error" else f"returns.{mode}"
     first = ear.call(task, **options)
     wanted = (*FOLLOWS.ours, *failure("ValueError"))

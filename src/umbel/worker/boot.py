@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 from umbel import signals
 from umbel.app import Umbel
-from umbel.connect import BrokerDriver, lives_in_one_process
+from umbel.drivers import BrokerDriver
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
 from umbel.routing import Queue, worker_direct
 from umbel.settings import censored
+from umbel.urls import lives_in_one_process
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
 from umbel.worker.logs import name_process, say_hello, set_up_logging
