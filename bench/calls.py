@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -74,7 +75,7 @@ def publish() -> dict[str, float]:
 def consume(folder: Path) -> dict[str, float]:
     count, done = Count(counts=False), list[int]()
     with Umbel("calls", broker="memory://bench-calls", set_as_current=False) as app:
-        board = Scoreboard.create("bench", 1, app.broker.location, folder)
+        board = Scoreboard.create(uuid.uuid4().hex, 1, app.broker.location, folder)
         words = board.slots[0].words
 
         @app.task
@@ -98,6 +99,7 @@ def consume(folder: Path) -> dict[str, float]:
             sys.setswitchinterval(interval)  # the process has set its own
         good = sum(result.state == SUCCESS for result in results)
         (queue,) = app.broker.queues()
+        app.broker.leave(board.run)
         board.remove()
     if done != list(range(len(results))) or good != len(results) or queue.ready or queue.leased:
         raise DoesNotAddUp(f"{len(done)} of {len(results)} ran, {good} are SUCCESS; left: {queue}")
