@@ -174,11 +174,8 @@ class Publisher:
 
         `BrokerUnavailable` is repeated by `policy`; `Unroutable` and `PublishUnknown` never are.
         """
-        batch = _batch.get()
-        while batch is not None:
-            if batch.publisher is self and batch.take(postings):
-                return
-            batch = batch.outer
+        if _batch.get() is not None and self._collected(postings):
+            return
         self._publish(postings, policy)
         if after_task_publish.receivers or task_sent.receivers:
             self.announce_sent(postings)
@@ -243,9 +240,7 @@ class Publisher:
                         connections.prepare(posting)
                 return connections.outlet.publish(postings)
             except BrokerUnavailable as error:
-                if policy is None or not isinstance(
-                    error, policy.retry_errors or BrokerUnavailable
-                ):
+                if policy is None or not policy.repeats(error):
                     raise
                 waits = waits or policy.waits()
                 wait = next(waits, None)
