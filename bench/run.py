@@ -115,10 +115,10 @@ def page(chosen: Iterable[Workload], rows: Iterable[Row], rounds: int) -> str:
         "",
         f"The broker is one SQLite file (`sqlite:///`, synchronous NORMAL: survives the death of "
         f"any process), the worker is `umbel worker -c 2` (of *waiting*, as it says) with every "
-        f"setting at its default. Medians of {rounds} alternating rounds, with the least and the greatest. After each "
-        f"drain every id is accounted for: run once, nothing left waiting, held or dead; a run "
-        f"that doesn't add up has no figures. CPU is user + system time of the whole process "
-        f"tree; memory is PSS.",
+        f"setting at its default. Medians of {rounds} alternating rounds, with the least and the "
+        f"greatest. After each drain every id is accounted for: run once, nothing left "
+        f"waiting, held or dead; a run that doesn't add up has no figures. CPU is "
+        f"user + system time of the whole process tree; memory is PSS.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|---|---:|---:|---:|---|---|",
