@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -22,7 +23,6 @@ from umbel.absent import (
     no_user_options,
     refuse_keywords,
 )
-from umbel.asyncresult import no_store
 from umbel.canvas import Signature, signature
 from umbel.celerynames import CeleryNames
 from umbel.clock import SYSTEM, Clock
@@ -51,6 +51,7 @@ from umbel.portable import reduced_app
 from umbel.ports import ResultStore
 from umbel.publish import Batching, Publisher
 from umbel.result import AsyncResult, ResultSet
+from umbel.resultstate import store_of
 from umbel.retry import RetryPolicy
 from umbel.revoking import revoke
 from umbel.routing import DESTINATION, Address, Call, Router
@@ -225,7 +226,7 @@ class Umbel(CeleryNames):
         if "_waiters" not in self.__dict__:
             from umbel.waiting import Waiters  # loads asyncio, which others need not
 
-            self.__dict__.setdefault("_waiters", Waiters(self._needed_store))
+            self.__dict__.setdefault("_waiters", Waiters(partial(store_of, self)))
         kept: Waiters = self.__dict__["_waiters"]
         return kept
 
@@ -274,12 +275,6 @@ class Umbel(CeleryNames):
         self.connections.refresh()
         return self.connections.store
 
-    def _needed_store(self) -> ResultStore:
-        store = self.store
-        if store is None:
-            raise no_store()
-        return store
-
     @property
     def router(self) -> Router:
         """Where messages go, by the settings as they are now."""
@@ -309,7 +304,7 @@ class Umbel(CeleryNames):
             None if task is None else task.options,
             router,
             self.conf,
-            self.zone,
+            self.call_zone,
             None if task is None or not task.options.typing else task.typed,
             Call(args, kwargs, task) if router.asks else NO_CALL,
         )

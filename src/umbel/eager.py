@@ -15,10 +15,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from umbel import signals, states
-from umbel.asyncresult import AsyncResult, Callback, Change, OnInterval, OnMessage, called
+from umbel.asyncresult import AsyncResult, Change
 from umbel.canvas import from_dict
 from umbel.einfo import ExceptionInfo
 from umbel.exceptions import Ignore, Reject, Replaced, Retry
+from umbel.joining import Callback, OnInterval, OnMessage, called
 from umbel.message import Result
 from umbel.outcome import End, Options, Verdict, decide
 from umbel.publish import Args, machine_name, stamps_in
