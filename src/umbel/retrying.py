@@ -105,7 +105,7 @@ def _timed(
         timed["countdown"] = auto.delay(backoff, cause, request.retries, random, now)
     elif timed.get("countdown") is None and timed.get("eta") is None:
         timed["countdown"] = task.default_retry_delay
-    at = due(timed.get("countdown"), timed.get("eta"), now, task.app.zone)
+    at = due(timed.get("countdown"), timed.get("eta"), now, task.app.call_zone)
     when = now if at is None else at.at
     return timed if auto.in_time(when, first_run_at(request, now)) else None
 
@@ -150,7 +150,7 @@ def _next_posting(
         new_call,
         app.address(task.name, call, Call(*(new_call or _present_call(request)), task)),
         now=now,
-        zone=app.zone,
+        zone=app.call_zone,
         max_size=app.conf.task_max_message_size,
         repr_levels=app.conf.task_repr_maxlevels,
         eta_in_broker=app.conf.task_eta_in_broker,
