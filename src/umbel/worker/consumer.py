@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from umbel.clock import boot_time
-from umbel.connect import BrokerDriver
+from umbel.drivers import BrokerDriver
 from umbel.exceptions import BackendStoreError, BrokerUnavailable, OperationalError
 from umbel.exchanges import Binding, takers, unbound
 from umbel.message import Dead, Delivery, How, Settlement
