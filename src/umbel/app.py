@@ -30,12 +30,11 @@ from umbel.configure import (
     find_object,
     source_in,
 )
-from umbel.connect import Connections
-from umbel.connection import NAMES as HANDLES
-from umbel.connection import check_handles
+from umbel.connections import Connections
 from umbel.dead import DeadLetters
 from umbel.drivers import BrokerDriver, Results
 from umbel.formats import CallReader, ResultFormat
+from umbel.handles import check_handles
 from umbel.keptresults import KeptResults
 from umbel.naming import modern
 from umbel.options import (
@@ -292,8 +291,7 @@ class Umbel(CeleryNames):
         kwargs: Mapping[str, Any] = NOTHING,
     ) -> Plan:
         """How a call of the task of this name goes out; routing functions see its arguments."""
-        if not HANDLES.isdisjoint(call):
-            check_handles(self, call)
+        check_handles(self, call)
         self.configure()
         self.connections.refresh()
         router = self.router

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from umbel.clock import Clock
-from umbel.connect import Connections
+from umbel.connections import Connections
 from umbel.exceptions import BrokerUnavailable, MessageTooLarge
 from umbel.formats import CallFormat, Serializers, encode_call, format_of, sent_call
 from umbel.instants import due, expiry

@@ -8,8 +8,8 @@ from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from umbel.arguments import named_arguments, positional_arguments, positional_names
-from umbel.connection import NAMES, check_handles
 from umbel.exceptions import MaxRetriesExceededError, Retry
+from umbel.handles import check_handles
 from umbel.instants import due
 from umbel.message import Posting
 from umbel.nexttry import next_posting
@@ -41,8 +41,7 @@ def make_retry(
     if request.called_directly:
         _raise(exc or current or Retry("The task was called directly, not by a worker"), current)
     check_call_names(call, f"retry of task {task.name!r}", RETRY_NAMES)
-    if not NAMES.isdisjoint(call):
-        check_handles(task.app, call)
+    check_handles(task.app, call)
     countdown, eta = call.get("countdown"), call.get("eta")
     cause = exc or current or Retry()
     backoff = None
