@@ -23,6 +23,7 @@ from umbel.absent import (
     no_user_options,
     refuse_keywords,
 )
+from umbel.batches import Batching
 from umbel.canvas import Signature, signature
 from umbel.celerynames import CeleryNames
 from umbel.clock import SYSTEM, Clock
@@ -48,7 +49,7 @@ from umbel.options import (
 )
 from umbel.portable import reduced_app
 from umbel.ports import ResultStore
-from umbel.publish import Batching, Publisher
+from umbel.publish import Publisher
 from umbel.result import AsyncResult, ResultSet
 from umbel.resultstate import store_of
 from umbel.retry import RetryPolicy

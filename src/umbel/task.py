@@ -52,7 +52,7 @@ from umbel.whilerunning import WhileRunning
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
-    from umbel.eager import EagerResult
+    from umbel.eagerresult import EagerResult
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
