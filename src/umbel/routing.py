@@ -37,6 +37,7 @@ from umbel.exchanges import Binding, Exchange, takes
 from umbel.queues import CACHE_SIZE, Bound, Broadcast, Queue, binding, queue_name, worker_direct
 from umbel.routes import (
     DESTINATION,
+    NO_CALL,
     NOTHING,
     ROUTE_OPTIONS,
     Call,
@@ -75,7 +76,6 @@ __all__ = [
 T = TypeVar("T")
 
 _NAMED_IN_ERRORS: Final = 10
-_NO_CALL: Final = Call()
 _FOR_SERVERS: Final = ("expires", "message_ttl", "max_length", "max_length_bytes")
 
 
@@ -176,7 +176,7 @@ class Router:
         return [queue.name for queue in queues], [link for each in queues for link in each.links]
 
     def route(
-        self, task_name: str, options: Mapping[str, object] = NOTHING, call: Call = _NO_CALL
+        self, task_name: str, options: Mapping[str, object] = NOTHING, call: Call = NO_CALL
     ) -> Routed:
         """The address and the merged options of one call; `options` are those of the call.
 
@@ -231,7 +231,7 @@ class Router:
     def _route(self, task_name: str) -> Route:
         found = self._matched.get(task_name)
         if found is None:
-            found = self._ask(task_name, NOTHING, _NO_CALL)
+            found = self._ask(task_name, NOTHING, NO_CALL)
             _remember(self._matched, task_name, found)
         return found
 

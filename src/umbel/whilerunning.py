@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from umbel.arguments import checked_id
 from umbel.canvas import Signature
 from umbel.exceptions import Retry
+from umbel.keywords import RetryKeywords
 from umbel.message import Result
-from umbel.options import RetryKeywords
 from umbel.replacing import replace, replaced_here, send_in_place, signature_from_request
 from umbel.request import Child, Context, Requests, request_of
 from umbel.retrying import make_retry, next_try
