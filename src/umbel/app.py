@@ -49,7 +49,7 @@ from umbel.retry import RetryPolicy
 from umbel.revoking import revoke
 from umbel.routes import NO_CALL, NOTHING
 from umbel.routing import DESTINATION, Address, Call, Router
-from umbel.sending import asend_by_name, make_router, send_by_name
+from umbel.sending import asend_by_name, send_by_name
 from umbel.serialization import JSON
 from umbel.serializers import Serializer
 from umbel.signals import Signal
@@ -274,7 +274,7 @@ class Umbel(CeleryNames):
         """Where messages go, by the settings as they are now."""
         conf, kept = self.conf, self._router
         if kept is None or kept[0] != conf.version:
-            kept = self._router = conf.version, make_router(conf)
+            kept = self._router = conf.version, Router.of(conf)
         return kept[1]
 
     def plan(

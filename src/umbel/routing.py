@@ -52,6 +52,7 @@ from umbel.routes import (
     others,
     route_rules,
 )
+from umbel.settings import Settings
 from umbel.warning import warn
 
 __all__ = [
@@ -138,6 +139,21 @@ class Router:
         self._matched: dict[str, Route] = {}
         self._plain: dict[str, Routed] = {}
         self._warned: dict[str, None] = {}
+
+    @classmethod
+    def of(cls, conf: Settings) -> Router:
+        """Where messages go by these settings. Raises `ImproperlyConfigured`."""
+        return cls(
+            conf.task_routes,
+            conf.task_queues,
+            default_queue=conf.task_default_queue,
+            default_exchange=conf.task_default_exchange,
+            default_exchange_type=conf.task_default_exchange_type,
+            default_routing_key=conf.task_default_routing_key,
+            create_missing=conf.task_create_missing_queues,
+            missing_exchange_type=conf.task_create_missing_queue_exchange_type,
+            max_priority=conf.task_queue_max_priority,
+        )
 
     @property
     def queues(self) -> tuple[Queue, ...]:
