@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -22,7 +23,7 @@ from umbel.absent import (
     no_user_options,
     refuse_keywords,
 )
-from umbel.asyncresult import no_store
+from umbel.batches import Batching
 from umbel.canvas import Signature, signature
 from umbel.celerynames import CeleryNames
 from umbel.clock import SYSTEM, Clock
@@ -30,37 +31,33 @@ from umbel.configure import (
     find_object,
     source_in,
 )
-from umbel.connect import DEFAULT_URL, BrokerDriver, Connections, Results
-from umbel.connection import NAMES as HANDLES
-from umbel.connection import check_handles
+from umbel.connections import Connections
 from umbel.dead import DeadLetters
+from umbel.drivers import BrokerDriver, Results
 from umbel.formats import CallReader, ResultFormat
+from umbel.handles import check_handles
 from umbel.keptresults import KeptResults
+from umbel.keywords import CallKeywords
 from umbel.naming import modern
-from umbel.options import (
-    NO_CALL,
-    NOTHING,
-    CallKeywords,
-    Plan,
-    TaskOptions,
-    merge_call,
-    merge_task,
-)
+from umbel.options import Plan, TaskOptions, merge_call, merge_task
 from umbel.portable import reduced_app
 from umbel.ports import ResultStore
-from umbel.publish import Batching, Publisher
+from umbel.publish import Publisher
 from umbel.result import AsyncResult, ResultSet
+from umbel.resultstate import store_of
 from umbel.retry import RetryPolicy
 from umbel.revoking import revoke
+from umbel.routes import NO_CALL, NOTHING
 from umbel.routing import DESTINATION, Address, Call, Router
-from umbel.sending import asend_by_name, make_router, send_by_name
+from umbel.sending import asend_by_name, send_by_name
 from umbel.serialization import JSON
 from umbel.serializers import Serializer
 from umbel.signals import Signal
 from umbel.task import Task
+from umbel.urls import DEFAULT_URL
+from umbel.waiting import Waiters
 
 if TYPE_CHECKING:
-    from umbel.waiting import Waiters
     from umbel.why import Why
 
 P = ParamSpec("P")
@@ -140,6 +137,8 @@ class Umbel(CeleryNames):
         """Serializers of this app alone, by name: `setup_security` adds ``auth``."""
         self.publisher = Publisher(self.connections, self._conf, clock, self.serializers)
         self.dead = DeadLetters(self)
+        self.waiters = Waiters(partial(store_of, self))
+        """What waits for results for coroutines."""
         self._router: tuple[int, Router] | None = None
         self._result_format: tuple[int, ResultFormat] | None = None
         self._kept_results: KeptResults | None = None
@@ -218,16 +217,6 @@ class Umbel(CeleryNames):
         return AsyncResult(id, backend, task_name, self, parent)
 
     @property
-    def waiters(self) -> Waiters:
-        """What waits for results for coroutines."""
-        if "_waiters" not in self.__dict__:
-            from umbel.waiting import Waiters  # loads asyncio, which others need not
-
-            self.__dict__.setdefault("_waiters", Waiters(self._needed_store))
-        kept: Waiters = self.__dict__["_waiters"]
-        return kept
-
-    @property
     def kept_results(self) -> KeptResults | None:
         """The final results that this process remembers (`result_cache_max`); None: it doesn't."""
         most, kept = self.conf.result_cache_max, self._kept_results
@@ -272,18 +261,12 @@ class Umbel(CeleryNames):
         self.connections.refresh()
         return self.connections.store
 
-    def _needed_store(self) -> ResultStore:
-        store = self.store
-        if store is None:
-            raise no_store()
-        return store
-
     @property
     def router(self) -> Router:
         """Where messages go, by the settings as they are now."""
         conf, kept = self.conf, self._router
         if kept is None or kept[0] != conf.version:
-            kept = self._router = conf.version, make_router(conf)
+            kept = self._router = conf.version, Router.of(conf)
         return kept[1]
 
     def plan(
@@ -295,8 +278,7 @@ class Umbel(CeleryNames):
         kwargs: Mapping[str, Any] = NOTHING,
     ) -> Plan:
         """How a call of the task of this name goes out; routing functions see its arguments."""
-        if not HANDLES.isdisjoint(call):
-            check_handles(self, call)
+        check_handles(self, call)
         self.configure()
         self.connections.refresh()
         router = self.router
@@ -307,7 +289,7 @@ class Umbel(CeleryNames):
             None if task is None else task.options,
             router,
             self.conf,
-            self.zone,
+            self.call_zone,
             None if task is None or not task.options.typing else task.typed,
             Call(args, kwargs, task) if router.asks else NO_CALL,
         )
@@ -388,8 +370,7 @@ class Umbel(CeleryNames):
         What coroutines send is published first. Whoever waits for results is told.
         """
         self.publisher.close()
-        if "_waiters" in self.__dict__:
-            self.waiters.close()
+        self.waiters.close()
         self.connections.close()
 
     def __enter__(self) -> Self:

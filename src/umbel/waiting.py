@@ -6,26 +6,23 @@ where few ids are asked for; of many it reads all at intervals of which it works
 
 from __future__ import annotations
 
-import asyncio
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from umbel.background import IDLE, Answer, Background, answer, own, settle
 from umbel.exceptions import StoreUnavailable
 from umbel.message import Result
+from umbel.polling import FEW, FIRST, GROWTH, LONGEST_OF_MANY
 from umbel.ports import ResultStore
 from umbel.states import READY_STATES
 
-FEW: Final = 32
-"""Ids that the store is asked to watch; more are read now and then."""
-SHORTEST: Final = 0.005
-GROWTH: Final = 1.4
-LONGEST: Final = 0.1
-"""Seconds between two looks at many ids while nothing comes, unless a look takes longer."""
+if TYPE_CHECKING:
+    import asyncio
+
 _AT_ONCE: Final = 500
 _LONGEST_WAIT: Final = 60.0
 _LOOK_AGAIN: Final = 0.5
@@ -108,6 +105,8 @@ class Waiter(Background):
 
     async def wait(self, wants: Sequence[Wanted]) -> Record:
         """The record of the first that there is what is wanted of. Raises what reading raises."""
+        import asyncio  # takes 30 ms, which only coroutines need to pay
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         deliver = partial(settle, future)
@@ -125,7 +124,7 @@ class Waiter(Background):
         self._new: list[Watch] = []
         self._watches: dict[str, list[Watch]] = {}
         self._blocked_in = None
-        self._pause = SHORTEST
+        self._pause = FIRST
         self._next_look = 0.0
 
     def _interrupt(self) -> None:
@@ -158,7 +157,7 @@ class Waiter(Background):
         ended = time.monotonic()
         answer(answers)
         self._drop_those_over()
-        self._pause = SHORTEST if answers else min(self._pause * GROWTH, LONGEST)
+        self._pause = FIRST if answers else min(self._pause * GROWTH, LONGEST_OF_MANY)
         self._next_look = ended + max(self._pause, 2 * (ended - started))
 
     def _met(self, task_ids: Iterable[str]) -> Iterator[Answer]:
@@ -206,7 +205,7 @@ class Waiter(Background):
         # The next look raises it again, where there is somebody to tell.
         except Exception:
             with self._changed:
-                self._changed.wait(SHORTEST)
+                self._changed.wait(FIRST)
         finally:
             with self._changed:
                 self._blocked_in = None

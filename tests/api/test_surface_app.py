@@ -110,6 +110,7 @@ def test_bootsteps_and_options_of_the_app_are_refused(app: Umbel) -> None:
 # Signals of the app
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # threads of other tests
 def test_on_after_fork_is_sent_in_each_child(app: Umbel, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
 
@@ -388,6 +389,26 @@ def test_backend_reads_and_writes_results(app: Umbel) -> None:
     assert backend.as_uri().startswith("memory://")
     with pytest.raises(NotProvided, match=r"app\.backend\.client .*app\.store"):
         _ = backend.client  # type: ignore[attr-defined]
+
+
+def test_results_live_as_long_whoever_stores_them(app: Umbel) -> None:
+    @app.task(store_eager_result=True)
+    def divide(by: int) -> float:
+        return 1 / by
+
+    app.conf.update(result_expires=100, result_failure_expires=5000)
+    app.backend.mark_as_done("good", 1)
+    app.backend.mark_as_failure("bad", KeyError("x"))
+    divide.update_state("going", "HALFWAY")
+    divide.update_state("failed", "FAILURE", KeyError("x"))
+    good, bad = divide.apply((1,)), divide.apply((0,))
+    divide.apply_async((1,), task_id="revoked").revoke()
+    ids = ["good", "bad", "going", "failed", good.id, bad.id, "revoked"]
+    store = app.store
+    assert store is not None
+    ends = [record.expires_at for record in store.get(ids) if record is not None]
+    lives = [end - app.clock.wall() for end in ends if end is not None]
+    assert lives == [100, 5000, 100, 5000, 100, 5000, 100]
 
 
 # Control

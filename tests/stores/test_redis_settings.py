@@ -19,7 +19,7 @@ from tests.worker.harness import until
 
 from umbel import Umbel
 from umbel.clock import SYSTEM
-from umbel.connect import Results, make_store
+from umbel.drivers import Results, make_store
 from umbel.exceptions import ImproperlyConfigured, LaterSetting, StoreUnavailable
 from umbel.stores.redis import Address, RedisStore
 from umbel.stores.redis.address import CONNECT_TIMEOUT

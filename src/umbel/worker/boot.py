@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 from umbel import signals
 from umbel.app import Umbel
-from umbel.connect import BrokerDriver, lives_in_one_process
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
 from umbel.routing import Queue, worker_direct
 from umbel.settings import censored
+from umbel.urls import lives_in_one_process, needs_a_server
+from umbel.worker.children import slots_for
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
 from umbel.worker.logs import name_process, say_hello, set_up_logging
@@ -32,7 +33,7 @@ from umbel.worker.options import PoolSize, WorkerOptions, node_name
 from umbel.worker.patience import pauses
 from umbel.worker.process import POOLS, Setup, run_pool_process
 from umbel.worker.scoreboard import Scoreboard
-from umbel.worker.supervisor import SPARE_SLOTS, Supervisor
+from umbel.worker.supervisor import Supervisor
 from umbel.worker.undertaker import host_id
 
 logger = logging.getLogger("umbel.worker")
@@ -66,10 +67,10 @@ def run_worker(app: Umbel, options: WorkerOptions) -> int:
     signals.celeryd_after_setup.send(worker.hostname, instance=worker, conf=app.conf)
     worker = _arrange(app, options)  # and these the queues
     setup = _make_setup(worker)
-    return _run_solo(worker, setup) if worker.pool == "solo" else _run_prefork(worker, setup)
+    return _run_solo(worker, setup) if worker.pool == "solo" else _run_pool(worker, setup)
 
 
-def _run_prefork(worker: Worker, setup: Setup) -> int:
+def _run_pool(worker: Worker, setup: Setup) -> int:
     def body(order: Order) -> int:
         name_process(f"ForkPoolWorker-{order.number}")
         return run_pool_process(setup, order)
@@ -109,8 +110,8 @@ def _reach_broker(worker: Worker, setup: Setup) -> None:
     again = conf.broker_connection_retry_on_startup
     if again is None:
         # A server may be about to start; a file that can't be opened is a mistake.
-        is_file = worker.app.connections.broker_url.startswith("sqlite:")
-        again = conf.broker_connection_retry and not is_file
+        has_server = needs_a_server(worker.app.connections.broker_url)
+        again = conf.broker_connection_retry and has_server
     waits = pauses(conf) if again else iter(())
     while True:
         try:
@@ -200,8 +201,8 @@ def _check(worker: Worker) -> None:
             f"{censored('broker_url', write)!r}: what follows a task is sent in one step with its "
             "end, so a worker needs both to be one broker. Senders may use another"
         )
-    driver = _unopened_broker(app)
-    if not driver.features.processes:
+    # Only asked what it is: before the fork server no connection may exist.
+    if not app.connections.unopened().features.processes:
         raise ImproperlyConfigured(
             f"the broker {app.connections.broker_url} lives inside one process, so no worker can "
             "take anything from it; name one that processes share, for example "
@@ -223,17 +224,13 @@ def _check(worker: Worker) -> None:
             )
 
 
-def _unopened_broker(app: Umbel) -> BrokerDriver:
-    """To be asked what it is: no connection may exist yet."""
-    return app.connections.unopened()
-
-
 def _make_setup(worker: Worker) -> Setup:
     app, conf, options = worker.app, worker.app.conf, worker.options
     run = uuid.uuid4().hex[:20]
     queues = tuple(queue.of_run(run).name for queue in worker.consumes)
-    size, location = worker.size, _unopened_broker(app).location
-    board = Scoreboard.create(run, size.processes + SPARE_SLOTS, location, lanes=size.lanes)
+    size, location = worker.size, app.connections.unopened().location
+    slots = slots_for(size.processes, size.lanes)
+    board = Scoreboard.create(run, slots, location, lanes=size.lanes)
     info = {
         "hostname": worker.hostname,
         "host": host_id(),

@@ -69,6 +69,7 @@ class Settler:
         self._announce_next = app.publisher.announce_next
         self._now = app.clock.wall
         self._zone = app.zone
+        self._call_zone = app.call_zone
         self._hostname = hostname
         self._stores = app.store is not None
         self._expires = conf.result_expires
@@ -85,7 +86,7 @@ class Settler:
             decided = self._decide(execution, ended)
             for posting in decided.settlement.follow_ups:
                 pack(posting.message)
-        except Exception as error:
+        except BaseException as error:
             execution.request.follow_ups.clear()
             einfo = ExceptionInfo.of(error)
             # What can't be encoded was made by the task, or is what it was told to send.
@@ -332,7 +333,7 @@ class Settler:
         if when is None:
             when = 180.0 if options is None else options.default_retry_delay
         countdown, instant = (None, when) if isinstance(when, datetime) else (when, None)
-        eta = due(countdown, instant, self._now(), self._zone)
+        eta = due(countdown, instant, self._now(), self._call_zone)
         queue = execution.delivery.queue
         headers = next_headers(execution.request)
         headers["eta"] = None if eta is None else eta.text
@@ -355,6 +356,13 @@ def _dead(ended: Ended, verdict: Verdict) -> Dead:
     return Dead(_sentence(ended), error)
 
 
+def _repr_of(error: BaseException) -> str:
+    try:
+        return safe_repr(error)
+    except BaseException as unreadable:
+        return f"<unreadable: {type(unreadable).__name__}>"
+
+
 def _sentence(ended: Ended) -> str:
     """How it ended, for dead letters and histories."""
     error = ended.error
@@ -364,9 +372,9 @@ def _sentence(ended: Ended) -> str:
         kind = "hard" if isinstance(error, TimeLimitExceeded) else "soft"
         return f"{type(error).__name__}: its {kind} time limit of {error.args[0]} s had passed"
     try:
-        text = str(error.reason if isinstance(error, Reject) else error)
-    except Exception:  # the class is the user's
-        text = ""
-    sentence = f"{type(error).__name__}: {text or safe_repr(error)}"[:500]
+        text = str(error.reason if isinstance(error, Reject) else error) or safe_repr(error)
+    except BaseException:  # the class is the user's
+        text = _repr_of(error)
+    sentence = f"{type(error).__name__}: {text}"[:500]
     # A file name that isn't UTF-8, for one, is text with half surrogate pairs, which none can keep.
     return sentence.encode("utf-8", "backslashreplace").decode()
