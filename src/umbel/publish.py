@@ -187,9 +187,7 @@ class Publisher:
             if collected(self, made):
                 return
             make = partial(just, made)
-        postings = await self.coalescer.send(make, policy)
-        if after_task_publish.receivers or task_sent.receivers:
-            self.announce_sent(postings)
+        self.announce_sent(await self.coalescer.send(make, policy))
 
     def close(self) -> None:
         """Publish what coroutines have sent, or tell them that it can't be."""
