@@ -32,8 +32,7 @@ from umbel.saferepr import safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish, task_sent
-
-Args = tuple[Any, ...] | list[Any]
+from umbel.typed import Args
 
 
 def new_id() -> str:

@@ -10,9 +10,10 @@ from umbel.canvas import check_links
 from umbel.exceptions import AlwaysEagerIgnored
 from umbel.message import Posting
 from umbel.options import Plan, check_call_names
-from umbel.publish import Args, add_children, new_id
+from umbel.publish import add_children, new_id
 from umbel.result import AsyncResult
 from umbel.saferepr import safe_repr
+from umbel.typed import Args
 from umbel.warning import warn
 
 if TYPE_CHECKING:
