@@ -13,7 +13,7 @@ from umbel.absent import APP, REPLACED_CLASSES, refuse_class, without
 from umbel.appsettings import as_app
 from umbel.apptasks import WithTasks
 from umbel.backend import Backend
-from umbel.commands import bugreport, command_line
+from umbel.commands import command_line
 from umbel.control import Control
 from umbel.current import (
     get_current_task,
@@ -126,6 +126,8 @@ class CeleryNames(WithTasks):
 
     def bugreport(self) -> str:
         """What a report of a mistake should tell of this machine and app, as text."""
+        from umbel.report import bugreport  # nothing else needs it
+
         return bugreport(as_app(self))
 
     def select_queues(self, queues: Iterable[str] | None = None) -> None:

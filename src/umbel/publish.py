@@ -32,8 +32,7 @@ from umbel.saferepr import safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish, task_sent
-
-Args = tuple[Any, ...] | list[Any]
+from umbel.typed import Args
 
 
 def new_id() -> str:
@@ -187,9 +186,7 @@ class Publisher:
             if collected(self, made):
                 return
             make = partial(just, made)
-        postings = await self.coalescer.send(make, policy)
-        if after_task_publish.receivers or task_sent.receivers:
-            self.announce_sent(postings)
+        self.announce_sent(await self.coalescer.send(make, policy))
 
     def close(self) -> None:
         """Publish what coroutines have sent, or tell them that it can't be."""

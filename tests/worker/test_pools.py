@@ -347,6 +347,18 @@ def test_a_task_that_cancels_itself(place: Place) -> None:
     assert place.send("add", 1, 2).get(timeout=30) == 3
 
 
+def test_many_of_many_are_revoked_at_once(place: Place) -> None:
+    start(place, "asyncio", "-c", "400")
+    gate = place.gate()
+    results = [place.send("looped", str(n), str(gate)) for n in range(400)]
+    place.noted("start", times=400)
+    revoked, left = results[:300], results[300:]
+    place.app.revoke([result.id for result in revoked], terminate=True)
+    until(lambda: all(r.state == states.REVOKED for r in revoked), what="each is ended")
+    gate.touch()
+    assert all(result.get(timeout=30) for result in left)
+
+
 # What waits, and what follows.
 
 

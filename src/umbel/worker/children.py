@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final
 
@@ -258,20 +258,19 @@ class Children:
         """Whether any runs a task."""
         return any(child.slot.running_leases() for child in self)
 
-    def terminate(self, revocation: Revocation) -> bool:
-        """Whether the task runs here, and so was told to end."""
-        for child in self:
-            for running in child.slot.running():
-                if running.task_id == revocation.task_id:
-                    logger.warning(
-                        "Terminating %s[%s] with %s.",
-                        running.task,
-                        running.task_id,
-                        revocation.signal,
-                    )
-                    child.watch.terminate(running.lease, revocation.signal)
-                    return True
-        return False
+    def terminate(self, revocations: Iterable[Revocation]) -> set[str]:
+        """End the tasks that run here; their ids. Others may be about to start."""
+        # Thousands may run, and thousands be revoked: all is read once.
+        runs = {each.task_id: (child, each) for child in self for each in child.slot.running()}
+        ended = set()
+        for revocation in revocations:
+            if revocation.task_id in runs:
+                child, running = runs[revocation.task_id]
+                name = f"{running.task}[{running.task_id}]"
+                logger.warning("Terminating %s with %s.", name, revocation.signal)
+                child.watch.terminate(running.lease, revocation.signal)
+                ended.add(revocation.task_id)
+        return ended
 
     def _say_if_slow(self, child: Child) -> None:
         """A start that takes long isn't ended: models may be loading, or the broker be away."""
