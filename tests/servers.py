@@ -135,6 +135,30 @@ class Memcached(Server):
         return self.accepts()
 
 
+class Redis(Server):
+    """Keeps what it was sent when it is killed and started again."""
+
+    package = "redis-server"
+
+    def command(self) -> Sequence[str]:
+        return [
+            self.binary("redis-server", "valkey-server"), "--bind", "127.0.0.1",
+            "--port", str(self.port), "--dir", str(self.folder), "--save", "",
+            "--appendonly", "yes", "--appendfsync", "no",
+        ]  # fmt: skip
+
+    def answers(self) -> bool:
+        if not self.accepts():
+            return False
+        with socket.create_connection(("127.0.0.1", self.port)) as sock:
+            sock.sendall(b"PING\r\n")
+            return sock.recv(64).startswith(b"+PONG")
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+
 class PostgreSQL(Server):
     package = "postgresql"
     users = ("postgres",)
@@ -233,6 +257,11 @@ def _serve(server: Server) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def memcached() -> Iterator[Server]:
     yield from _serve(Memcached())
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Server]:
+    yield from _serve(Redis())
 
 
 @pytest.fixture(scope="session")
