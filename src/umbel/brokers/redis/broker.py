@@ -480,7 +480,9 @@ class RedisBroker:
         last = -1 if limit is None else limit - 1
         if limit == 0:
             return ()
-        numbers = self._calls(*(("ZRANGE", self._keys.side(name, "dead"), 0, last) for name in names))
+        numbers = self._calls(
+            *(("ZRANGE", self._keys.side(name, "dead"), 0, last) for name in names)
+        )
         found = sorted(
             (int(n), name) for name, of_it in zip(names, numbers, strict=True) for n in of_it
         )[:limit]

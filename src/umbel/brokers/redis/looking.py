@@ -47,15 +47,11 @@ def waiting(link: Link, keys: Keys, queue: str, ids: frozenset[str]) -> Iterator
     yield from _due(link, keys, queue, ids)
 
 
-def _in_list(
-    link: Link, keys: Keys, queue: str, step: int, ids: frozenset[str]
-) -> Iterator[Seen]:
+def _in_list(link: Link, keys: Keys, queue: str, step: int, ids: frozenset[str]) -> Iterator[Seen]:
     name, first = keys.list(queue, step), 0
     needles = _needles(ids)
     while True:
-        size, elements = link.calls(
-            [("LLEN", name), ("LRANGE", name, first, first + CHUNK - 1)]
-        )
+        size, elements = link.calls([("LLEN", name), ("LRANGE", name, first, first + CHUNK - 1)])
         for index, element in enumerate(elements, first):
             if not _may_be(element, needles):
                 continue
@@ -165,9 +161,7 @@ def places(link: Link, keys: Keys, queues: Sequence[str], task_id: str) -> list[
     return [place for _, place in found]
 
 
-def present(
-    link: Link, keys: Keys, queues: Sequence[str], ids: frozenset[str]
-) -> frozenset[str]:
+def present(link: Link, keys: Keys, queues: Sequence[str], ids: frozenset[str]) -> frozenset[str]:
     """Which of these ids there is a message of that isn't dead."""
     found = {task_id for task_id, _, _ in leased(link, keys, ids)}
     for queue in queues:

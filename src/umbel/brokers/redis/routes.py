@@ -53,9 +53,7 @@ class Routes:
         known = self.by_exchange.get(exchange, ())
         names = takers(known, key, posting.message.headers)
         if strangers:
-            names = tuple(
-                dict.fromkeys((*names, *takers(strangers, key, posting.message.headers)))
-            )
+            names = tuple(dict.fromkeys((*names, *takers(strangers, key, posting.message.headers))))
         if key == exchange and has_own_name(known) and self.has(key):
             return names if key in names else (*names, key)
         return names
