@@ -47,19 +47,20 @@ def sending_to(folder: Path) -> Iterator[None]:
 
 
 class Worker:
-    """``umbel worker -c 2`` on the broker file of `folder`, ready when the body starts.
+    """``umbel worker -c 2``, or with other options for its two processes, on the broker file of
+    `folder`, ready when the body starts.
 
     Everything else is as it is by default. After the body it is stopped in order.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: Sequence[str] = ("-c", str(PROCESSES))) -> None:
         self._notes = folder / "notes"
         self._notes.mkdir()
         self._log = folder / "worker.log"
         with self._log.open("wb") as output:
             command = [sys.executable, "-m", "umbel", "-A", "bench.tasks", "worker"]
             self.process = subprocess.Popen(
-                [*command, "-c", str(PROCESSES)],
+                [*command, *options],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -137,7 +138,7 @@ class Worker:
         return sorted(noted)
 
     def times(self) -> list[float]:
-        """The monotonic times of all executions, sorted."""
+        """The monotonic times that the tasks noted, sorted."""
         noted = array("d")
         for path in self._notes.glob("*.times"):
             noted.frombytes(path.read_bytes())

@@ -19,14 +19,14 @@ from pathlib import Path
 # As a script, only this file's own folder can be imported from.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import calls, delayed, drain, enqueue, idle, importing, roundtrip, together
+from bench import calls, delayed, drain, enqueue, idle, importing, roundtrip, together, waiting
 from bench.figures import DoesNotAddUp, Figure, Row, Workload
 
 from umbel import __version__
 
 WORKLOADS: Mapping[str, Workload] = {
     module.WORKLOAD.name: module.WORKLOAD
-    for module in (drain, together, enqueue, roundtrip, delayed, idle, importing, calls)
+    for module in (drain, together, enqueue, roundtrip, waiting, delayed, idle, importing, calls)
 }
 RESULTS = Path(__file__).with_name("RESULTS.md")
 HEADINGS = ("figure", "median", "least", "greatest", "target", "")
@@ -114,11 +114,11 @@ def page(chosen: Iterable[Workload], rows: Iterable[Row], rounds: int) -> str:
         f"{len(os.sched_getaffinity(0))} processors.",
         "",
         f"The broker is one SQLite file (`sqlite:///`, synchronous NORMAL: survives the death of "
-        f"any process), the worker is `umbel worker -c 2` with every setting at its default. "
-        f"Medians of {rounds} alternating rounds, with the least and the greatest. After each "
-        f"drain every id is accounted for: run once, nothing left waiting, held or dead; a run "
-        f"that doesn't add up has no figures. CPU is user + system time of the whole process "
-        f"tree; memory is PSS.",
+        f"any process), the worker is `umbel worker -c 2` (of *waiting*, as it says) with every "
+        f"setting at its default. Medians of {rounds} alternating rounds, with the least and the "
+        f"greatest. After each drain every id is accounted for: run once, nothing left "
+        f"waiting, held or dead; a run that doesn't add up has no figures. CPU is "
+        f"user + system time of the whole process tree; memory is PSS.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|---|---:|---:|---:|---|---|",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -22,7 +23,7 @@ from umbel.absent import (
     no_user_options,
     refuse_keywords,
 )
-from umbel.asyncresult import no_store
+from umbel.batches import Batching
 from umbel.canvas import Signature, signature
 from umbel.celerynames import CeleryNames
 from umbel.clock import SYSTEM, Clock
@@ -30,11 +31,11 @@ from umbel.configure import (
     find_object,
     source_in,
 )
-from umbel.connect import DEFAULT_URL, BrokerDriver, Connections, Results
-from umbel.connection import NAMES as HANDLES
-from umbel.connection import check_handles
+from umbel.connections import Connections
 from umbel.dead import DeadLetters
+from umbel.drivers import BrokerDriver, Results
 from umbel.formats import CallReader, ResultFormat
+from umbel.handles import check_handles
 from umbel.keptresults import KeptResults
 from umbel.naming import modern
 from umbel.options import (
@@ -48,8 +49,9 @@ from umbel.options import (
 )
 from umbel.portable import reduced_app
 from umbel.ports import ResultStore
-from umbel.publish import Batching, Publisher
+from umbel.publish import Publisher
 from umbel.result import AsyncResult, ResultSet
+from umbel.resultstate import store_of
 from umbel.retry import RetryPolicy
 from umbel.revoking import revoke
 from umbel.routing import DESTINATION, Address, Call, Router
@@ -58,6 +60,7 @@ from umbel.serialization import JSON
 from umbel.serializers import Serializer
 from umbel.signals import Signal
 from umbel.task import Task
+from umbel.urls import DEFAULT_URL
 
 if TYPE_CHECKING:
     from umbel.waiting import Waiters
@@ -223,7 +226,7 @@ class Umbel(CeleryNames):
         if "_waiters" not in self.__dict__:
             from umbel.waiting import Waiters  # loads asyncio, which others need not
 
-            self.__dict__.setdefault("_waiters", Waiters(self._needed_store))
+            self.__dict__.setdefault("_waiters", Waiters(partial(store_of, self)))
         kept: Waiters = self.__dict__["_waiters"]
         return kept
 
@@ -272,12 +275,6 @@ class Umbel(CeleryNames):
         self.connections.refresh()
         return self.connections.store
 
-    def _needed_store(self) -> ResultStore:
-        store = self.store
-        if store is None:
-            raise no_store()
-        return store
-
     @property
     def router(self) -> Router:
         """Where messages go, by the settings as they are now."""
@@ -295,8 +292,7 @@ class Umbel(CeleryNames):
         kwargs: Mapping[str, Any] = NOTHING,
     ) -> Plan:
         """How a call of the task of this name goes out; routing functions see its arguments."""
-        if not HANDLES.isdisjoint(call):
-            check_handles(self, call)
+        check_handles(self, call)
         self.configure()
         self.connections.refresh()
         router = self.router
@@ -307,7 +303,7 @@ class Umbel(CeleryNames):
             None if task is None else task.options,
             router,
             self.conf,
-            self.zone,
+            self.call_zone,
             None if task is None or not task.options.typing else task.typed,
             Call(args, kwargs, task) if router.asks else NO_CALL,
         )

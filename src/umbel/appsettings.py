@@ -104,6 +104,8 @@ class Configured:
         return time_zone(self.conf)
 
     timezone = zone
+    call_zone = zone
+    """The zone of naive times in calls, and of those that a call writes."""
 
     def now(self) -> datetime:
         """The time, aware, in `zone`."""

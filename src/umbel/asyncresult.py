@@ -7,43 +7,23 @@ from __future__ import annotations
 
 import builtins
 import logging
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from datetime import datetime
-from inspect import iscoroutine
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 from umbel.absent import without
-from umbel.current import get_current_app
-from umbel.exceptions import ImproperlyConfigured, IncompleteStream, TimeoutError
-from umbel.joining import refuse_to_wait
+from umbel.exceptions import IncompleteStream, TimeoutError
+from umbel.joining import Callback, OnInterval, OnMessage, Wait, called, refuse_to_wait
 from umbel.message import Result
 from umbel.ports import ResultStore
-from umbel.states import (
-    EXCEPTION_STATES,
-    FAILURE,
-    PENDING,
-    PROPAGATE_STATES,
-    READY_STATES,
-    SUCCESS,
-)
-from umbel.stored import Meta, decode_exception, decode_meta
+from umbel.resultstate import ResultState, read_all
+from umbel.states import READY_STATES
+from umbel.stored import Meta, as_dict, raise_failure, state_in, value_in
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
-    from umbel.waiting import Waiter
 
 R_co = TypeVar("R_co", covariant=True)
-
-LONGEST_WAIT: Final = 60.0
-"""Seconds; a wait without an end asks again now and then, since a store may have been emptied
-meanwhile."""
-
-Callback = Callable[[str, Any], object]
-OnMessage = Callable[[dict[str, Any]], object]
-OnInterval = Callable[[], object]
-
 
 _GRAPH: Final = (
     "comes with the release 'Workflows'. Until then iterdeps(intermediate=True) gives the pairs of "
@@ -65,80 +45,13 @@ class Change(NamedTuple):
 
 
 @without("result", _ABSENT)
-class AsyncResult(Generic[R_co]):
+class AsyncResult(ResultState, Generic[R_co]):
     """What has become of one message. Equal to another of the same id, and to the id as text.
 
     A state of ``PENDING`` also means that nothing is known of the id; `Umbel.why` tells more.
     """
 
-    __slots__ = ("_backend", "_meta", "app", "id", "ignored", "parent", "task_name")
-
-    def __init__(
-        self,
-        id: str,
-        backend: ResultStore | None = None,
-        task_name: str | None = None,
-        app: Umbel | None = None,
-        parent: AsyncResult[Any] | None = None,
-        *,
-        ignored: bool = False,
-    ) -> None:
-        if not isinstance(id, str) or not id:
-            raise ValueError(f"the id of a result is {id!r}; expected the text that delay() gave")
-        self.id = id
-        self.app = app if app is not None else get_current_app()
-        self.task_name = task_name
-        self.ignored = ignored
-        """No result is stored: `get` returns None at once."""
-        self.parent = parent
-        """The result of the step before, in a chain."""
-        self._backend = backend
-        self._meta: Meta | None = None
-
-    @property
-    def task_id(self) -> str:
-        return self.id
-
-    @property
-    def backend(self) -> ResultStore:
-        """The opened store that is asked: the one that was named, else the app's."""
-        store = self._backend or self.app.store
-        if store is None:
-            raise no_store()
-        return store
-
-    @property
-    def supports_native_join(self) -> bool:
-        """Always: several results are read in one trip, whatever the store."""
-        return True
-
-    # What is stored
-
-    @property
-    def state(self) -> str:
-        """One of `umbel.states`, or a state of the task's own."""
-        return state_in(self._read())
-
-    status = state
-
-    @property
-    def result(self) -> Any:
-        """The return value; the exception, where the state is one of an exception; or None."""
-        return value_in(self._read())
-
-    info = result
-
-    @property
-    def traceback(self) -> str | None:
-        """The traceback as text, where the task failed or is retried."""
-        meta = self._read()
-        return None if meta is None else meta.traceback
-
-    @property
-    def date_done(self) -> datetime | None:
-        """When the task ended, aware."""
-        meta = self._read()
-        return None if meta is None or not meta.date_done else _parse(meta.date_done)
+    __slots__ = ()
 
     @property
     def children(self) -> list[AsyncResult[Any]] | None:
@@ -148,55 +61,6 @@ class AsyncResult(Generic[R_co]):
             return None
         ids = [child_id for child in meta.children for child_id in _ids_in(child)]
         return [AsyncResult(each, self._backend, app=self.app) for each in ids]
-
-    @property
-    def name(self) -> str | None:
-        """The task's name, where it is known here or stored (`result_extended`)."""
-        stored = self._extra("name")
-        return stored if isinstance(stored, str) else self.task_name
-
-    @property
-    def args(self) -> Any:
-        return self._extra("args")
-
-    @property
-    def kwargs(self) -> Any:
-        return self._extra("kwargs")
-
-    @property
-    def worker(self) -> Any:
-        return self._extra("worker")
-
-    @property
-    def retries(self) -> Any:
-        return self._extra("retries")
-
-    @property
-    def queue(self) -> Any:
-        return self._extra("queue")
-
-    def ready(self) -> bool:
-        """Whether the task has ended: SUCCESS, FAILURE or REVOKED."""
-        return self.state in READY_STATES
-
-    def successful(self) -> bool:
-        return self.state == SUCCESS
-
-    def failed(self) -> bool:
-        return self.state == FAILURE
-
-    def exists(self) -> bool:
-        """Whether anything is stored of this id."""
-        return self._read() is not None
-
-    async def astate(self) -> str:
-        """`state`, read without holding up the event loop. Once the task has ended, all that is
-        stored is known, and `state`, `result` and the like don't read any more."""
-        return state_in(await self._aread())
-
-    async def aready(self) -> bool:
-        """`ready`, without holding up the event loop."""
-        return await self.astate() in READY_STATES
 
     # Waiting
 
@@ -312,10 +176,9 @@ class AsyncResult(Generic[R_co]):
     def maybe_throw(self, propagate: bool = True, callback: Callback | None = None) -> Any:
         """The value as it is now; raises it where it is the exception of a final state."""
         meta = self._read()
+        if propagate:
+            raise_failure(meta)
         value = value_in(meta)
-        failed = meta is not None and meta.status in PROPAGATE_STATES
-        if propagate and failed and isinstance(value, BaseException):
-            raise value
         if callback is not None:
             callback(self.id, value)
         return value
@@ -367,6 +230,12 @@ class AsyncResult(Generic[R_co]):
         """Its id, and those of the steps before it."""
         return [self.id, *(each.id for each in self._parents())]
 
+    def _parents(self) -> Iterator[AsyncResult[Any]]:
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
     # Changing what is stored
 
     def forget(self) -> None:
@@ -404,65 +273,6 @@ class AsyncResult(Generic[R_co]):
 
         await asyncio.to_thread(self.revoke, terminate=terminate, signal=signal)
 
-    # How it is read
-
-    def _read(self) -> Meta | None:
-        """What is stored; a final state is read once."""
-        meta = self._known()
-        return self._take(self.backend.get([self.id])[0]) if meta is None else meta
-
-    async def _aread(self) -> Meta | None:
-        from umbel.waiting import Want
-
-        meta = self._known()
-        if meta is not None:
-            return meta
-        return self._take(await self._waiter().wait([(self.id, Want.NOW, None)]))
-
-    def _known(self) -> Meta | None:
-        """The final state, where this object or this process (`result_cache_max`) knows it."""
-        meta = self._meta
-        if meta is None and (kept := self.app.kept_results) is not None:
-            meta = self._meta = kept.get(self.id)
-        return meta
-
-    def _is_over(self) -> bool:
-        """Whether nothing is to be waited for."""
-        return self.ignored or self._known() is not None
-
-    def _take(self, record: Result | None) -> Meta | None:
-        """What a record says; of a final one it is kept."""
-        if record is None:
-            return self._meta
-        meta = decode_meta(record.meta, self.app.result_format)
-        if meta.status in READY_STATES:
-            self._meta = meta
-            if (kept := self.app.kept_results) is not None:
-                kept.put(self.id, meta)
-        return meta
-
-    def _lose(self) -> None:
-        self._meta = None
-        if (kept := self.app.kept_results) is not None:
-            kept.drop(self.id)
-
-    def _extra(self, key: str) -> Any:
-        meta = self._read()
-        return None if meta is None else meta.extra.get(key)
-
-    def _parents(self) -> Iterator[AsyncResult[Any]]:
-        node = self.parent
-        while node is not None:
-            yield node
-            node = node.parent
-
-    def _waiter(self) -> Waiter:
-        app = self.app
-        if self._backend is None and app.connections.store_url is None:
-            raise no_store()
-        app.configure()
-        return app.waiters.of(self._backend)
-
     # How it is waited for
 
     def _wait(self, wait: Wait, follow: bool, on_message: OnMessage | None) -> None:
@@ -476,7 +286,7 @@ class AsyncResult(Generic[R_co]):
             if meta is not None and meta.status in READY_STATES:
                 return
             for each in others:
-                _raise_failure(each)
+                raise_failure(each)
             left = wait.next_pause()
             if left is None:
                 raise self._overdue(wait.timeout, meta)
@@ -508,7 +318,7 @@ class AsyncResult(Generic[R_co]):
             if record is not None and record.task_id != self.id:
                 for parent in self._parents():
                     if parent.id == record.task_id:
-                        _raise_failure(parent._take(record))
+                        raise_failure(parent._take(record))
                 continue
             meta, before = self._take(record), seen
             seen = None if record is None else record.meta
@@ -568,100 +378,6 @@ def result_from_tuple(value: Any, app: Umbel | None = None) -> AsyncResult[Any]:
     )
 
 
-class Wait:
-    """The time that is left of one wait, and its intervals."""
-
-    def __init__(
-        self, timeout: float | None, interval: float, on_interval: OnInterval | None
-    ) -> None:
-        self.timeout = timeout
-        self.on_interval = on_interval
-        self._interval = interval
-        now = time.monotonic()
-        self._end = None if timeout is None else now + timeout
-        self._next = now + interval
-
-    def next_pause(self) -> float | None:
-        """Seconds to wait until something is to be done again; None once the time is over."""
-        now = time.monotonic()
-        left = LONGEST_WAIT if self._end is None else min(self._end - now, LONGEST_WAIT)
-        if left <= 0:
-            return None
-        return left if self.on_interval is None else max(0.0, min(left, self._next - now))
-
-    def is_interval(self) -> bool:
-        """Whether `on_interval` is due."""
-        now = time.monotonic()
-        if self.on_interval is None or now < self._next:
-            return False
-        self._next = now + self._interval
-        return True
-
-
-def read_all(results: Sequence[AsyncResult[Any]]) -> list[Meta | None]:
-    """What is stored of each, in one trip to each store."""
-    by_store: dict[int, list[AsyncResult[Any]]] = {}
-    stores: dict[int, ResultStore] = {}
-    found: dict[int, Meta | None] = {}
-    for each in results:
-        found[id(each)] = each._known()
-        if found[id(each)] is None:
-            store = each.backend
-            stores[id(store)] = store
-            by_store.setdefault(id(store), []).append(each)
-    for key, some in by_store.items():
-        records = stores[key].get([each.id for each in some])
-        found |= {id(each): each._take(record) for each, record in zip(some, records, strict=True)}
-    return [found[id(each)] for each in results]
-
-
-def state_in(meta: Meta | None) -> str:
-    return PENDING if meta is None else meta.status
-
-
-def value_in(meta: Meta | None) -> Any:
-    """The value, or the exception, or None."""
-    if meta is None:
-        return None
-    if meta.status in EXCEPTION_STATES and isinstance(meta.result, dict):
-        return decode_exception(meta.result, meta.traceback)
-    return meta.result
-
-
-def as_dict(meta: Meta) -> dict[str, Any]:
-    """A record as Celery hands it to callbacks."""
-    return {
-        "status": meta.status,
-        "result": value_in(meta),
-        "traceback": meta.traceback,
-        "children": meta.children,
-        "date_done": meta.date_done,
-        **meta.extra,
-        "task_id": meta.task_id,
-    }
-
-
-def no_store() -> ImproperlyConfigured:
-    return ImproperlyConfigured(
-        "result_backend is 'disabled://', so no results are kept. Name one, for example "
-        "sqlite:///results.db, or leave it unset to keep results with the messages"
-    )
-
-
-def _raise_failure(meta: Meta | None) -> None:
-    """Raise what a step before ended with."""
-    value = value_in(meta)
-    if meta is not None and meta.status in PROPAGATE_STATES and isinstance(value, BaseException):
-        raise value
-
-
-async def called(function: Callable[..., object], *args: object) -> None:
-    """Call it, and await what it returns, where that is a coroutine."""
-    value = function(*args)
-    if iscoroutine(value):
-        await value
-
-
 def _told(
     on_error: Callable[[BaseException], object] | None, raised: BaseException, task_id: str
 ) -> None:
@@ -693,10 +409,3 @@ def _ids_in(child: object) -> Iterator[str]:
         case [[str(), *_], [*parts]]:
             for part in parts:
                 yield from _ids_in(part)
-
-
-def _parse(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None

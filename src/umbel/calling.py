@@ -12,7 +12,6 @@ from umbel.result import AsyncResult
 from umbel.sending import custom_result
 
 if TYPE_CHECKING:
-    from umbel.eager import EagerResult
     from umbel.task import Task
 
 
@@ -28,7 +27,9 @@ def send(
         call = {**call, "shadow": task.shadow_name(args, kwargs, call)}
     plan = task.plan(call, args, kwargs)
     if task.app.conf.task_always_eager:
-        return _eager(task, plan, args, kwargs, task_id, call)
+        from umbel.eager import apply_unsent  # needs this module
+
+        return apply_unsent(task, plan, args, kwargs, task_id, call)
     posting, result = _prepare(task, plan, args, kwargs, task_id)
     task.app.publisher.send((posting,), plan.policy)
     if call.get("add_to_parent", True):
@@ -48,7 +49,9 @@ async def asend(
         call = {**call, "shadow": task.shadow_name(args, kwargs, call)}
     plan = task.plan(call, args, kwargs)
     if task.app.conf.task_always_eager:
-        return await _aeager(task, plan, args, kwargs, task_id, call)
+        from umbel.eager import aapply_unsent  # needs this module
+
+        return await aapply_unsent(task, plan, args, kwargs, task_id, call)
     results: list[AsyncResult[Any]] = []
 
     def make() -> tuple[Posting]:
@@ -133,37 +136,3 @@ def _prepare(
     if "result_cls" in plan.options:
         return posting, custom_result(task.app, plan, task_id)
     return posting, AsyncResult(task_id, app=task.app, task_name=task.name, ignored=ignored)
-
-
-def _eager(
-    task: Task[..., Any],
-    plan: Plan,
-    args: Args,
-    kwargs: Mapping[str, Any],
-    task_id: str,
-    call: Mapping[str, Any],
-) -> EagerResult:
-    """Run it instead of sending it, with what a worker would have got."""
-    from umbel.eager import apply, as_sent  # needs this module
-
-    if plan.typing:
-        task.check_call(*args, **kwargs)
-    args, kwargs = as_sent(task.app, plan, args, kwargs)
-    return apply(task, args, kwargs, task_id, call, sent=True)
-
-
-async def _aeager(
-    task: Task[..., Any],
-    plan: Plan,
-    args: Args,
-    kwargs: Mapping[str, Any],
-    task_id: str,
-    call: Mapping[str, Any],
-) -> EagerResult:
-    """`_eager`, on the caller's loop."""
-    from umbel.eager import aapply, as_sent  # needs this module
-
-    if plan.typing:
-        task.check_call(*args, **kwargs)
-    args, kwargs = as_sent(task.app, plan, args, kwargs)
-    return await aapply(task, args, kwargs, task_id, call, sent=True)

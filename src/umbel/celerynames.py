@@ -14,9 +14,9 @@ from umbel.appsettings import as_app
 from umbel.apptasks import WithTasks
 from umbel.backend import Backend
 from umbel.commands import bugreport, command_line
-from umbel.connection import Connection, Producer, connection_of
 from umbel.control import Control
 from umbel.current import get_current_task, set_current, set_default
+from umbel.handles import Connection, Producer, connection_of
 from umbel.publish import ORIGIN
 from umbel.request import executing
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from umbel.eagerresult import last_of
 from umbel.publish import ORIGIN, new_id
 from umbel.result import AsyncResult
 from umbel.saferepr import safe_repr
@@ -82,8 +83,6 @@ class chain(Signature):
     def _result_of(self, step: Signature, first: AsyncResult[Any]) -> AsyncResult[Any]:
         """The last step's, of a chain that was sent as `step`, with the others as its parents."""
         if self.app.conf.task_always_eager:
-            from umbel.eager import last_of  # needs this module
-
             return last_of(first)
         later = [each["options"]["task_id"] for each in reversed(step.options.get("chain") or ())]
         own = later[: len(self.tasks) - 1]

@@ -53,9 +53,7 @@ class Call:
     def pause_after(self, error: BaseException) -> float | None:
         """Seconds until it is tried again; None where it isn't."""
         policy = self.policy
-        if policy is None or not isinstance(error, BrokerUnavailable):
-            return None
-        if policy.retry_errors is not None and not isinstance(error, policy.retry_errors):
+        if policy is None or not policy.repeats(error):
             return None
         self.waits = self.waits or policy.waits()
         return next(self.waits, None)

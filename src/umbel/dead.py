@@ -14,7 +14,7 @@ from umbel.publish import new_id
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
-    from umbel.connect import BrokerDriver
+    from umbel.drivers import BrokerDriver
 
 
 class DeadLetters:

@@ -10,13 +10,14 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from umbel import signals, states
-from umbel.asyncresult import AsyncResult, Callback, Change, OnInterval, OnMessage, called
+from umbel.asyncresult import AsyncResult
 from umbel.canvas import from_dict
+from umbel.eagerresult import EagerResult
 from umbel.einfo import ExceptionInfo
 from umbel.exceptions import Ignore, Reject, Replaced, Retry
 from umbel.message import Result
@@ -24,7 +25,7 @@ from umbel.outcome import End, Options, Verdict, decide
 from umbel.publish import Args, machine_name, stamps_in
 from umbel.request import Context, executing, running
 from umbel.serialization import JSON, dumps_call, loads_call
-from umbel.stored import Meta, encode_meta
+from umbel.stored import encode_meta
 from umbel.task import Task, no_handler
 from umbel.typed import Unfit, signature_of, typed_return
 
@@ -35,107 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("umbel.eager")
 
 _Steps = Generator[Any, Any, "EagerResult"]
-
-
-class EagerResult(AsyncResult[Any]):
-    """What came of a task that was run here. It is never waited for, and kept nowhere else."""
-
-    __slots__ = ("following",)
-
-    def __init__(
-        self,
-        id: str,
-        ret_value: object,
-        state: str,
-        traceback: str | None = None,
-        name: str | None = None,
-        app: Umbel | None = None,
-    ) -> None:
-        super().__init__(id, app=app, task_name=name)
-        self._meta = Meta(id, state, ret_value, traceback)
-        self.following: AsyncResult[Any] | None = None
-        """The result of the next step, in a chain."""
-
-    def get(
-        self,
-        timeout: float | None = None,
-        propagate: bool = True,
-        interval: float = 0.5,
-        no_ack: bool = True,
-        follow_parents: bool = True,
-        callback: Callback | None = None,
-        on_message: OnMessage | None = None,
-        on_interval: OnInterval | None = None,
-        disable_sync_subtasks: bool = True,
-    ) -> Any:
-        """The return value; None where the task was ignored or rejected.
-
-        Raises what the task raised, or returns it where `propagate` is false.
-        """
-        value = self.result
-        if self.state not in (states.SUCCESS, *states.PROPAGATE_STATES):
-            return None
-        return self.maybe_throw(propagate, callback) if callback or propagate else value
-
-    wait = get
-
-    async def aget(
-        self,
-        timeout: float | None = None,  # noqa: ASYNC109  # as that of what is sent
-        propagate: bool = True,
-        interval: float = 0.5,
-        no_ack: bool = True,
-        follow_parents: bool = True,
-        callback: Callback | None = None,
-        on_message: OnMessage | None = None,
-        on_interval: OnInterval | None = None,
-        disable_sync_subtasks: bool = True,
-    ) -> Any:
-        """`get`."""
-        value = self.get(propagate=propagate)
-        if callback is not None and self.state in (states.SUCCESS, *states.PROPAGATE_STATES):
-            await called(callback, self.id, value)
-        return value
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self.aget().__await__()
-
-    async def __aiter__(self) -> AsyncIterator[Change]:
-        """The one state that it has."""
-        yield Change(self.state, self.result)
-
-    def forget(self) -> None:
-        """Nothing is stored that could be deleted."""
-
-    def revoke(
-        self,
-        connection: object = None,
-        terminate: bool = False,
-        signal: str | int | None = None,
-        wait: bool = False,
-        timeout: float | None = None,
-    ) -> None:
-        """The task has run already; its state becomes REVOKED."""
-        self._meta = Meta(self.id, states.REVOKED)
-
-    def __copy__(self) -> EagerResult:
-        made = EagerResult(self.id, self.result, self.state, self.traceback, self.name, self.app)
-        made.parent = self.parent
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return EagerResult, (self.id, self.result, self.state, self.traceback, self.name)
-
-    def __repr__(self) -> str:
-        return f"<EagerResult: {self.id}>"
-
-
-def last_of(result: AsyncResult[Any]) -> AsyncResult[Any]:
-    """The result of the last step of a chain that was run, its parents behind it."""
-    while isinstance(result, EagerResult) and result.following is not None:
-        result.following.parent = result
-        result = result.following
-    return result
 
 
 class _Ended:
@@ -152,19 +52,6 @@ class _Ended:
     @property
     def retval(self) -> Any:
         return self.value if self.error is None else self.error
-
-
-def as_sent(app: Umbel, plan: Plan, args: Args, kwargs: Mapping[str, Any]) -> Any:
-    """The arguments as they would arrive: lowered, encoded and decoded. Raises `EncodeError`."""
-    form = app.publisher.call_format(plan.serializer, None)
-    serializer = JSON if form is None else form.serializer
-    if plan.typed is not None:
-        args, kwargs = plan.typed.lower(args, kwargs, serializer.keeps)
-    if form is None:
-        args, kwargs, _ = loads_call(dumps_call(args, kwargs, {}))
-    else:
-        args, kwargs, _ = serializer.loads(serializer.dumps((args, dict(kwargs), {})))
-    return args, kwargs
 
 
 def apply(
@@ -209,6 +96,52 @@ async def aapply(
             raised = error
         coroutine, result = _go_on(steps, value, raised)
     return result
+
+
+def apply_unsent(
+    task: Task[..., Any],
+    plan: Plan,
+    args: Args,
+    kwargs: Mapping[str, Any],
+    task_id: str,
+    options: Mapping[str, Any],
+) -> EagerResult:
+    """Run a call instead of sending it, with what a worker would have got."""
+    args, kwargs = _as_sent(task, plan, args, kwargs)
+    return apply(task, args, kwargs, task_id, options, sent=True)
+
+
+async def aapply_unsent(
+    task: Task[..., Any],
+    plan: Plan,
+    args: Args,
+    kwargs: Mapping[str, Any],
+    task_id: str,
+    options: Mapping[str, Any],
+) -> EagerResult:
+    """`apply_unsent`, on the caller's loop."""
+    args, kwargs = _as_sent(task, plan, args, kwargs)
+    return await aapply(task, args, kwargs, task_id, options, sent=True)
+
+
+def _as_sent(
+    task: Task[..., Any], plan: Plan, args: Args, kwargs: Mapping[str, Any]
+) -> tuple[Args, Mapping[str, Any]]:
+    """The arguments as they would arrive: lowered, encoded and decoded.
+
+    Raises `TypeError` where they don't fit the task, and `EncodeError`.
+    """
+    if plan.typing:
+        task.check_call(*args, **kwargs)
+    form = task.app.publisher.call_format(plan.serializer, None)
+    serializer = JSON if form is None else form.serializer
+    if plan.typed is not None:
+        args, kwargs = plan.typed.lower(args, kwargs, serializer.keeps)
+    if form is None:
+        args, kwargs, _ = loads_call(dumps_call(args, kwargs, {}))
+    else:
+        args, kwargs, _ = serializer.loads(serializer.dumps((args, dict(kwargs), {})))
+    return args, kwargs
 
 
 def _go_on(

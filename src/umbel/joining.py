@@ -1,13 +1,26 @@
-"""Whether code may wait for a task's result: inside a worker it may not, unless it says so."""
+"""Waiting for results in a caller: whether it may, for how long, and what it calls meanwhile.
+
+Inside a worker code may not wait, unless it says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from inspect import iscoroutine
+from typing import Any, Final
 
 from umbel.request import Running, current_request
+
+LONGEST_WAIT: Final = 60.0
+"""Seconds; a wait without an end asks again now and then, since a store may have been emptied
+meanwhile."""
+
+Callback = Callable[[str, Any], object]
+OnMessage = Callable[[dict[str, Any]], object]
+OnInterval = Callable[[], object]
 
 _allowed: Final[ContextVar[bool | None]] = ContextVar("umbel_allow_join", default=None)
 
@@ -43,6 +56,43 @@ def refuse_to_wait(task_id: str) -> None:
         f"{entry.request.task} waits for the result of task {task_id} inside a worker: with all "
         f"processes waiting like this, none would be left to run it. {instead}"
     )
+
+
+class Wait:
+    """The time that is left of one wait, and its intervals."""
+
+    def __init__(
+        self, timeout: float | None, interval: float, on_interval: OnInterval | None
+    ) -> None:
+        self.timeout = timeout
+        self.on_interval = on_interval
+        self._interval = interval
+        now = time.monotonic()
+        self._end = None if timeout is None else now + timeout
+        self._next = now + interval
+
+    def next_pause(self) -> float | None:
+        """Seconds to wait until something is to be done again; None once the time is over."""
+        now = time.monotonic()
+        left = LONGEST_WAIT if self._end is None else min(self._end - now, LONGEST_WAIT)
+        if left <= 0:
+            return None
+        return left if self.on_interval is None else max(0.0, min(left, self._next - now))
+
+    def is_interval(self) -> bool:
+        """Whether `on_interval` is due."""
+        now = time.monotonic()
+        if self.on_interval is None or now < self._next:
+            return False
+        self._next = now + self._interval
+        return True
+
+
+async def called(function: Callable[..., object], *args: object) -> None:
+    """Call it, and await what it returns, where that is a coroutine."""
+    value = function(*args)
+    if iscoroutine(value):
+        await value
 
 
 def _in_worker() -> Running | None:

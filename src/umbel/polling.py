@@ -1,4 +1,4 @@
-"""Waiting for a result where the server can't tell of one: asking, at growing intervals."""
+"""Waiting for results where nobody can tell of them: asking, at growing intervals."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ FIRST: Final = 0.005
 GROWTH: Final = 1.4
 LONGEST: Final = 0.5
 """Seconds: 5 ms, 7, 10, 14, … and after about 14 times, 1.7 s in all, every half second."""
+
+FEW: Final = 32
+"""Ids that a store is asked to watch; of more than these all are read at intervals."""
+LONGEST_OF_MANY: Final = 0.1
+"""Seconds between two looks at many ids while nothing comes: `FIRST`, growing up to this."""
 
 
 class Interrupts:

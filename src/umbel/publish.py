@@ -1,4 +1,4 @@
-"""From a call to stored messages: build, route, collect in a batch, publish.
+"""From a call to stored messages: build, collect in a batch, publish.
 
 A message is complete before anything is sent, so whatever is wrong with a call is raised by the
 call. Publishing repeats only what certainly did not happen (`BrokerUnavailable`).
@@ -7,19 +7,17 @@ call. Publishing repeats only what certainly did not happen (`BrokerUnavailable`
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import asdict
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from umbel.batches import Batching, collected, current_batch, just
 from umbel.clock import Clock
-from umbel.connect import Connections
+from umbel.connections import Connections
 from umbel.exceptions import BrokerUnavailable, MessageTooLarge
 from umbel.formats import CallFormat, Serializers, encode_call, format_of, sent_call
 from umbel.instants import due, expiry
@@ -174,11 +172,8 @@ class Publisher:
 
         `BrokerUnavailable` is repeated by `policy`; `Unroutable` and `PublishUnknown` never are.
         """
-        batch = _batch.get()
-        while batch is not None:
-            if batch.publisher is self and batch.take(postings):
-                return
-            batch = batch.outer
+        if current_batch.get() is not None and collected(self, postings):
+            return
         self._publish(postings, policy)
         if after_task_publish.receivers or task_sent.receivers:
             self.announce_sent(postings)
@@ -187,11 +182,11 @@ class Publisher:
         self, make: Callable[[], Sequence[Posting]], policy: RetryPolicy | None
     ) -> None:
         """`send` for coroutines: what `make` makes goes out with what others send meanwhile."""
-        if _batch.get() is not None:
+        if current_batch.get() is not None:
             made = make()
-            if self._collected(made):
+            if collected(self, made):
                 return
-            make = partial(_just, made)
+            make = partial(just, made)
         postings = await self.coalescer.send(make, policy)
         if after_task_publish.receivers or task_sent.receivers:
             self.announce_sent(postings)
@@ -216,15 +211,6 @@ class Publisher:
         """Collect what is sent inside, and publish it in one step at the end."""
         return Batching(self, policy)
 
-    def _collected(self, postings: Sequence[Posting]) -> bool:
-        """Whether a batch around this call has taken them."""
-        batch = _batch.get()
-        while batch is not None:
-            if batch.publisher is self and batch.take(postings):
-                return True
-            batch = batch.outer
-        return False
-
     def _publish(
         self,
         postings: Sequence[Posting],
@@ -243,9 +229,7 @@ class Publisher:
                         connections.prepare(posting)
                 return connections.outlet.publish(postings)
             except BrokerUnavailable as error:
-                if policy is None or not isinstance(
-                    error, policy.retry_errors or BrokerUnavailable
-                ):
+                if policy is None or not policy.repeats(error):
                     raise
                 waits = waits or policy.waits()
                 wait = next(waits, None)
@@ -319,79 +303,6 @@ class Publisher:
                 eta=headers.get("eta"),
                 taskset=headers.get("group"),
             )
-
-
-class Batch:
-    """What was sent inside one ``with app.batch()``; threads may share it."""
-
-    def __init__(self, publisher: Publisher, outer: Batch | None) -> None:
-        self.publisher = publisher
-        self.outer = outer
-        self._lock = threading.Lock()
-        self._postings: list[Posting] | None = []
-
-    def take(self, postings: Sequence[Posting]) -> bool:
-        """Add to the batch; False once it has ended, as for a coroutine that outlives it."""
-        with self._lock:
-            if self._postings is None:
-                return False
-            self._postings += postings
-            return True
-
-    def end(self) -> list[Posting]:
-        """Take no more; what there is."""
-        with self._lock:
-            postings, self._postings = self._postings or [], None
-        return postings
-
-
-class Batching:
-    """``with app.batch():`` or, where an event loop is to go on while it sends, ``async with``.
-
-    Where the block raises, nothing of it is sent. A batch inside a batch joins it at its end.
-    """
-
-    def __init__(self, publisher: Publisher, policy: RetryPolicy | None) -> None:
-        self._publisher = publisher
-        self._policy = policy
-
-    def __enter__(self) -> None:
-        self._batch = Batch(self._publisher, _batch.get())
-        self._token = _batch.set(self._batch)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        collected = self._leave()
-        if kind is None and collected:
-            self._publisher.send(collected, self._policy)
-
-    async def __aenter__(self) -> None:
-        self.__enter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        collected = self._leave()
-        if kind is None and collected:
-            await self._publisher.asend(partial(_just, collected), self._policy)
-
-    def _leave(self) -> list[Posting]:
-        _batch.reset(self._token)
-        return self._batch.end()
-
-
-def _just(postings: Sequence[Posting]) -> Sequence[Posting]:
-    return postings
-
-
-_batch: ContextVar[Batch | None] = ContextVar("umbel_batch", default=None)
 
 
 def add_children(results: Sequence[Child]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from umbel.connect import make_broker
+from umbel.drivers import make_broker
 from umbel.exceptions import UmbelError
 from umbel.ports import BrokerOptions
 from umbel.settings import censored

@@ -148,6 +148,8 @@ class Running(msgspec.Struct, eq=False):
     task: object
     request: Context
     outer: Running | None
+    entered: bool = False
+    """Whether the function has been called; what it calls itself are other executions."""
 
 
 current_request: ContextVar[Running | None] = ContextVar("umbel_current_request", default=None)
@@ -181,6 +183,16 @@ def request_of(task: object) -> Context | None:
     while entry is not None and entry.task is not task:
         entry = entry.outer
     return None if entry is None else entry.request
+
+
+def enter(task: object) -> bool:
+    """Enter the execution of `task` that a worker or `apply` began here; whether that was the
+    first time. Not where the task is called like a function."""
+    entry = current_request.get()
+    if entry is None or entry.task is not task or entry.entered or entry.request.called_directly:
+        return False
+    entry.entered = True
+    return True
 
 
 class Requests:

@@ -13,26 +13,18 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from umbel.asyncresult import (
-    AsyncResult,
-    Callback,
-    OnInterval,
-    OnMessage,
-    Wait,
-    as_dict,
-    called,
-    no_store,
-    read_all,
-    state_in,
-)
+from umbel.asyncresult import AsyncResult
 from umbel.current import get_current_app
 from umbel.exceptions import TimeoutError
-from umbel.joining import refuse_to_wait
+from umbel.joining import Callback, OnInterval, OnMessage, Wait, called, refuse_to_wait
 from umbel.message import Result
+from umbel.polling import FEW, FIRST, GROWTH, LONGEST_OF_MANY
 from umbel.ports import ResultStore
+from umbel.resultstate import read_all, store_of
 from umbel.states import FAILURE, READY_STATES, SUCCESS
+from umbel.stored import as_dict, state_in
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,12 +36,6 @@ R_co = TypeVar("R_co", covariant=True)
 
 _Ended = tuple[int, Result | None, BaseException | None]
 """Which has ended, and what is stored of it, or why that can't be read."""
-
-_FEW: Final = 32
-_SHORTEST: Final = 0.005
-_LONGEST: Final = 0.1
-_GROWTH: Final = 1.4
-"""Of more than a few ids the store is asked about those, and all are read at such intervals."""
 
 
 class as_completed(Generic[R_co]):
@@ -74,13 +60,13 @@ class as_completed(Generic[R_co]):
         self._on_interval = on_interval
 
     def __iter__(self) -> Iterator[AsyncResult[R_co]]:
-        wait, pause, left = self._wait(), _SHORTEST, self._results
+        wait, pause, left = self._wait(), FIRST, self._results
         while left:
             read_all([each for each in left if not each.ignored])
             ended = [each for each in left if each._is_over()]
             left = [each for each in left if not each._is_over()]
             yield from ended
-            pause = _SHORTEST if ended else min(pause * _GROWTH, _LONGEST)
+            pause = FIRST if ended else min(pause * GROWTH, LONGEST_OF_MANY)
             if left:
                 self._sleep(wait, left, pause)
 
@@ -135,7 +121,7 @@ class as_completed(Generic[R_co]):
         seconds = wait.next_pause()
         if seconds is None:
             raise self._overdue(len(left))
-        few = left[:_FEW]
+        few = left[:FEW]
         store = few[0].backend
         same = [each.id for each in few if each.backend is store]
         if len(same) < len(left):
@@ -182,10 +168,7 @@ class ResultSet(Generic[R_co]):
         """The store of the first result, else the app's."""
         if self.results:
             return self.results[0].backend
-        store = self.app.store
-        if store is None:
-            raise no_store()
-        return store
+        return store_of(self.app)
 
     @property
     def supports_native_join(self) -> bool:

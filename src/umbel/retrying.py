@@ -8,8 +8,8 @@ from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from umbel.arguments import named_arguments, positional_arguments, positional_names
-from umbel.connection import NAMES, check_handles
 from umbel.exceptions import MaxRetriesExceededError, Retry
+from umbel.handles import check_handles
 from umbel.instants import due
 from umbel.message import Posting
 from umbel.nexttry import next_posting
@@ -41,8 +41,7 @@ def make_retry(
     if request.called_directly:
         _raise(exc or current or Retry("The task was called directly, not by a worker"), current)
     check_call_names(call, f"retry of task {task.name!r}", RETRY_NAMES)
-    if not NAMES.isdisjoint(call):
-        check_handles(task.app, call)
+    check_handles(task.app, call)
     countdown, eta = call.get("countdown"), call.get("eta")
     cause = exc or current or Retry()
     backoff = None
@@ -105,7 +104,7 @@ def _timed(
         timed["countdown"] = auto.delay(backoff, cause, request.retries, random, now)
     elif timed.get("countdown") is None and timed.get("eta") is None:
         timed["countdown"] = task.default_retry_delay
-    at = due(timed.get("countdown"), timed.get("eta"), now, task.app.zone)
+    at = due(timed.get("countdown"), timed.get("eta"), now, task.app.call_zone)
     when = now if at is None else at.at
     return timed if auto.in_time(when, first_run_at(request, now)) else None
 
@@ -150,7 +149,7 @@ def _next_posting(
         new_call,
         app.address(task.name, call, Call(*(new_call or _present_call(request)), task)),
         now=now,
-        zone=app.zone,
+        zone=app.call_zone,
         max_size=app.conf.task_max_message_size,
         repr_levels=app.conf.task_repr_maxlevels,
         eta_in_broker=app.conf.task_eta_in_broker,

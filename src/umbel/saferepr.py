@@ -66,7 +66,9 @@ class _Writer:
     def write(self, value: Any, levels: int) -> None:
         kind = type(value)
         if kind is int:
-            self.put(_integer(value))
+            # Decimal digits take quadratic time, and more than 4,300 of them raise.
+            bits = value.bit_length()
+            self.put(repr(value) if bits <= 4096 else f"<int of {bits} bits>")
         elif kind is str or kind is bytes or kind is bytearray:
             # The quotes need room too: a cut text always overflows, so the cut is shown.
             self.put(repr(value[: self.room + 1]))
@@ -108,12 +110,6 @@ class _Writer:
             self.write(key, levels)
             self.put(": ")
             self.write(item, levels)
-
-
-def _integer(value: int) -> str:
-    # Decimal digits take quadratic time, and more than 4,300 of them raise.
-    bits = value.bit_length()
-    return repr(value) if bits <= 4096 else f"<int of {bits} bits>"
 
 
 def _object(value: object) -> str:

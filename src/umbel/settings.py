@@ -7,7 +7,6 @@ environment or at files; `from_environment` is handed what it reads.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import tzinfo
 from typing import Literal, NamedTuple
@@ -16,6 +15,7 @@ from umbel.exceptions import ImproperlyConfigured, LaterSetting, UnknownSetting
 from umbel.naming import BY_OLD_NAME, modern
 from umbel.settings_kinds import Setting, State, WrongValue
 from umbel.settings_table import CELERY_SETTINGS, UMBEL_SETTINGS, UNDECLARED_CELERY_SETTINGS
+from umbel.warning import warn
 
 __all__ = [
     "CELERY_SETTINGS",
@@ -363,8 +363,7 @@ class Settings:
         for name in accepted:
             setting = SETTINGS[name]
             if setting.warns and name not in self._warned:
-                # Third frame: whoever called update or assigned.
-                warnings.warn(_without_effect(setting), LaterSetting, stacklevel=3)
+                warn(_without_effect(setting), LaterSetting)
                 self._warned.add(name)
         return accepted
 

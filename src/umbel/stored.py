@@ -28,7 +28,7 @@ from umbel.exceptions import BackendGetMetaError, DecodeError, EncodeError, Secu
 from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.saferepr import safe_repr
 from umbel.serialization import dumps
-from umbel.states import EXCEPTION_STATES, SUCCESS
+from umbel.states import EXCEPTION_STATES, PENDING, PROPAGATE_STATES, SUCCESS
 
 _WORKER_FOLDER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker", "")
 
@@ -163,6 +163,41 @@ def decode_meta(data: bytes, form: ResultFormat = JSON_RESULTS) -> Meta:
         group_id=_text(record, "group_id"),
         extra=record,
     )
+
+
+def state_in(meta: Meta | None) -> str:
+    """Its state; of what isn't stored it is PENDING."""
+    return PENDING if meta is None else meta.status
+
+
+def value_in(meta: Meta | None) -> Any:
+    """The value, or the exception, or None."""
+    if meta is None:
+        return None
+    if meta.status in EXCEPTION_STATES and isinstance(meta.result, dict):
+        return decode_exception(meta.result, meta.traceback)
+    return meta.result
+
+
+def as_dict(meta: Meta) -> dict[str, Any]:
+    """A record as Celery hands it to callbacks."""
+    return {
+        "status": meta.status,
+        "result": value_in(meta),
+        "traceback": meta.traceback,
+        "children": meta.children,
+        "date_done": meta.date_done,
+        **meta.extra,
+        "task_id": meta.task_id,
+    }
+
+
+def raise_failure(meta: Meta | None) -> None:
+    """Raise the exception of a final state, where it is one."""
+    if meta is not None and meta.status in PROPAGATE_STATES:
+        value = value_in(meta)
+        if isinstance(value, BaseException):
+            raise value
 
 
 def _required_text(record: dict[str, Any], key: str) -> str:

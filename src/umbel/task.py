@@ -44,7 +44,7 @@ from umbel.options import (
 )
 from umbel.portable import reduced_task
 from umbel.publish import Args, new_id
-from umbel.request import Context, running
+from umbel.request import Context, enter, running
 from umbel.result import AsyncResult
 from umbel.taskclass import class_options, wrap_options
 from umbel.typed import Typed, typed_parameters
@@ -52,7 +52,7 @@ from umbel.whilerunning import WhileRunning
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
-    from umbel.eager import EagerResult
+    from umbel.eagerresult import EagerResult
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -175,7 +175,13 @@ class Task(WhileRunning, Generic[P, R_co]):
         self.on_bound(app)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Run the function here and now, as any function."""
+        """Run the function here and now, as any function.
+
+        Where a class has a ``__call__`` of its own and a worker executes the task, what that one
+        calls is the execution itself: the function sees the worker's request.
+        """
+        if type(self).__call__ is not Task.__call__ and enter(self):
+            return self.run(*args, **kwargs)
         request = Context()
         request.args, request.kwargs = args, kwargs
         with running(self, request):

@@ -17,15 +17,10 @@ from typing import Any, Final
 from umbel.background import IDLE, Answer, Background, answer, own, settle
 from umbel.exceptions import StoreUnavailable
 from umbel.message import Result
+from umbel.polling import FEW, FIRST, GROWTH, LONGEST_OF_MANY
 from umbel.ports import ResultStore
 from umbel.states import READY_STATES
 
-FEW: Final = 32
-"""Ids that the store is asked to watch; more are read now and then."""
-SHORTEST: Final = 0.005
-GROWTH: Final = 1.4
-LONGEST: Final = 0.1
-"""Seconds between two looks at many ids while nothing comes, unless a look takes longer."""
 _AT_ONCE: Final = 500
 _LONGEST_WAIT: Final = 60.0
 _LOOK_AGAIN: Final = 0.5
@@ -125,7 +120,7 @@ class Waiter(Background):
         self._new: list[Watch] = []
         self._watches: dict[str, list[Watch]] = {}
         self._blocked_in = None
-        self._pause = SHORTEST
+        self._pause = FIRST
         self._next_look = 0.0
 
     def _interrupt(self) -> None:
@@ -158,7 +153,7 @@ class Waiter(Background):
         ended = time.monotonic()
         answer(answers)
         self._drop_those_over()
-        self._pause = SHORTEST if answers else min(self._pause * GROWTH, LONGEST)
+        self._pause = FIRST if answers else min(self._pause * GROWTH, LONGEST_OF_MANY)
         self._next_look = ended + max(self._pause, 2 * (ended - started))
 
     def _met(self, task_ids: Iterable[str]) -> Iterator[Answer]:
@@ -206,7 +201,7 @@ class Waiter(Background):
         # The next look raises it again, where there is somebody to tell.
         except Exception:
             with self._changed:
-                self._changed.wait(SHORTEST)
+                self._changed.wait(FIRST)
         finally:
             with self._changed:
                 self._blocked_in = None

@@ -8,7 +8,7 @@ from datetime import datetime, tzinfo
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
-from umbel.connect import BrokerDriver
+from umbel.drivers import BrokerDriver
 from umbel.exceptions import BackendGetMetaError
 from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.ports import (

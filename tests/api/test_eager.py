@@ -11,7 +11,7 @@ import pytest
 from tests.api.looking import only, waiting
 
 from umbel import AsyncResult, Task, Umbel, signals
-from umbel.eager import EagerResult
+from umbel.eagerresult import EagerResult
 from umbel.exceptions import AlwaysEagerIgnored, EncodeError, Ignore, Reject
 
 NAMES = ("task_prerun", "task_success", "task_retry", "task_failure", "task_postrun")

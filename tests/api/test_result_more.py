@@ -12,7 +12,7 @@ import pytest
 from tests.api.looking import lease, store
 
 from umbel import AsyncResult, Umbel
-from umbel.eager import EagerResult
+from umbel.eagerresult import EagerResult
 from umbel.exceptions import IncompleteStream, NotProvided, TimeoutError
 from umbel.message import Result
 from umbel.request import running

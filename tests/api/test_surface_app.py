@@ -110,6 +110,7 @@ def test_bootsteps_and_options_of_the_app_are_refused(app: Umbel) -> None:
 # Signals of the app
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # threads of other tests
 def test_on_after_fork_is_sent_in_each_child(app: Umbel, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
 

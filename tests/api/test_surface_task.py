@@ -159,7 +159,7 @@ def test_on_bound_and_shadow_name(app: Umbel) -> None:
     @app.task(base=Hooked, name="t")
     def hooked(x: int) -> None: ...
 
-    assert Hooked.bound_to == [app]
+    assert Hooked.bound_to[-1] is app
     hooked.delay(3)
     hooked.apply_async((4,), shadow="other")
     assert [message.headers["shadow"] for message in waiting(app)] == ["t-3", "other"]

@@ -124,6 +124,40 @@ def test_a_class_may_have_a_call_of_its_own(app: Umbel) -> None:
     assert g.entry(3) == 3
 
 
+def test_a_call_of_its_own_may_call_the_one_of_task(app: Umbel) -> None:
+    """As the worker's execution: the function sees its request, and may retry."""
+
+    class Logged(Task[..., Any]):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return super().__call__(*args, **kwargs)
+
+    @app.task(base=Logged, bind=True, max_retries=3)
+    def third(self: Any, n: int) -> Any:
+        if self.request.retries < 2:
+            raise self.retry(countdown=0)
+        return self.request.id, self.request.retries
+
+    assert third.apply((1,), task_id="given").get() == ("given", 2)
+
+    @app.task(base=Logged, bind=True)
+    def nested(self: Any, n: int) -> Any:
+        """What it calls itself is called like a function."""
+        mine = (self.request.id, self.request.called_directly, self.request.args)
+        return [mine, *(nested(n - 1) if n else [])]
+
+    assert nested.apply((1,), task_id="outer").get() == [
+        ("outer", False, (1,)),
+        (None, True, (0,)),
+    ]
+    assert nested(0) == [(None, True, (0,))]
+
+    @app.task(base=Logged, bind=True)
+    async def awaited(self: Any) -> Any:
+        return self.request.id
+
+    assert awaited.apply(task_id="loop").get() == "loop"
+
+
 def test_options_set_before_the_registration_hold(app: Umbel) -> None:
     class Early(Task[..., Any]):
         def __init__(self) -> None:

@@ -24,6 +24,7 @@ from tests.api.looking import lease
 
 from umbel import Umbel
 from umbel.clock import ManualClock
+from umbel.compat.celery import Celery
 from umbel.exceptions import InvalidTaskError
 from umbel.instants import HOST_ZONE, When, due, expiry, parse_instant, time_zone
 from umbel.message import Delivery, Message, Posting
@@ -373,3 +374,13 @@ def test_expiry_is_the_same_instant_for_caller_and_worker(
 
 def empty() -> None:
     """A task."""
+
+
+def test_a_program_for_celery_means_utc() -> None:
+    """What it says as ``datetime.utcnow() + …`` must not be in the past, whatever `timezone` is."""
+    at = naive(2027, 7, 1, 12)
+    with Celery("t", broker="memory://t", timezone="Europe/Berlin", set_as_current=False) as app:
+        plan = app.plan("t", {"eta": at, "expires": at}, None)
+        headers = app.publisher.build(plan, (), {}, "id").message.headers
+        assert (headers["eta"], headers["expires"]) == ("2027-07-01T12:00:00+00:00",) * 2
+        assert app.zone == ZoneInfo("Europe/Berlin")

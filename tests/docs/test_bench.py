@@ -29,6 +29,8 @@ def test_a_workload_runs_as_a_command() -> None:
     assert lines[0].split() == ["figure", "median", "least", "greatest", "target"]
     assert lines[1].startswith("publish, Python calls, per message")
     assert "40 or less" in lines[1]
+    assert lines[4].startswith("consume, Python calls, per message")
+    assert "90 or less" in lines[4]
 
 
 def test_a_workload_that_is_not_there_is_named() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umbel.exceptions import Ignore, Reject, Retry
+from umbel.exceptions import BrokerUnavailable, Ignore, PublishUnknown, Reject, Retry
 from umbel.retry import AutoRetry, RetryPolicy, backoff_delay, retries_left
 from umbel.retry.policies import CeleryBackoff
 
@@ -195,6 +195,23 @@ def test_a_partial_policy_keeps_the_rest_of_its_base() -> None:
     assert RetryPolicy.of({"interval_start": 2}, base) == RetryPolicy(9, 2, 3)
     assert RetryPolicy.of({}) == RetryPolicy()
     assert RetryPolicy.of({"retry_errors": [OSError]}).retry_errors == (OSError,)
+
+
+@pytest.mark.parametrize(
+    ("named", "error", "repeated"),
+    [
+        (None, BrokerUnavailable(), True),
+        ((), BrokerUnavailable(), True),
+        (BrokerUnavailable, BrokerUnavailable(), True),
+        (ValueError, BrokerUnavailable(), False),
+        (None, PublishUnknown(), False),
+        (PublishUnknown, PublishUnknown(), False),
+    ],
+)
+def test_what_may_have_been_stored_is_never_sent_again(
+    named: Any, error: Exception, repeated: bool
+) -> None:
+    assert RetryPolicy(retry_errors=named).repeats(error) is repeated
 
 
 @pytest.mark.parametrize(

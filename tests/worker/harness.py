@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from umbel import Umbel
-from umbel.connect import BrokerDriver
+from umbel.drivers import BrokerDriver
 from umbel.worker.scoreboard import Scoreboard, Word
 
 T = TypeVar("T")

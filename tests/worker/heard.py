@@ -174,6 +174,12 @@ UNSENDABLE = Row(
     ),
     "what follows from a task can't be sent",
 )
+REPLACED = Row(
+    "replaced by another call",
+    "is_replaced",
+    EVERY,
+    (*RUN, "on_replace", *SENT, "task_postrun:IGNORED:Ignore", *RUN, *SUCCESS),
+)
 FOLLOWS = Row("a callback, an error callback, the next step", "returns", EVERY, (*SENT, *RUN))
 """Of what follows; its own end comes behind."""
 COLD_EARLY = Row(
@@ -202,8 +208,8 @@ DIED_EARLY = Row(
 )
 DIED_LATE = Row("the whole worker died", "waits", AGAIN, (*RUN, *RUN, *SUCCESS))
 ALL_ROWS = (
-    *ROWS, EXPIRED, EXPIRED_LATER, REVOKED, TERMINATED, UNKNOWN, UNREADABLE, UNSENDABLE, FOLLOWS,
-    COLD_EARLY, COLD_LATE, DIED_EARLY, DIED_LATE,
+    *ROWS, EXPIRED, EXPIRED_LATER, REVOKED, TERMINATED, UNKNOWN, UNREADABLE, UNSENDABLE, REPLACED,
+    FOLLOWS, COLD_EARLY, COLD_LATE, DIED_EARLY, DIED_LATE,
 )  # fmt: skip
 
 EAGER: dict[str, Heard] = {

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from umbel import Task, Umbel, signals
+from umbel.canvas import Signature
 from umbel.einfo import ExceptionInfo
 from umbel.exceptions import Ignore, Reject
 from umbel.message import Message, Unreadable
@@ -87,7 +88,7 @@ def id_in(named: dict[str, Any]) -> object:
     return getattr(getattr(named["sender"], "request", None), "id", None)
 
 
-def receiver(name: str) -> Callable[..., None]:
+def receiver(name: str, *, raises: bool = False) -> Callable[..., None]:
     def hear(signal: Signal, **named: Any) -> None:
         assert signal.name == name
         told = dict(named)
@@ -95,20 +96,20 @@ def receiver(name: str) -> Callable[..., None]:
             if long in told:  # asserted elsewhere
                 told[long] = type(told[long]).__name__
         write(name, id_in(named), told)
-        complain(name)
+        complain(name, raises=raises)
 
     return hear
 
 
-def complain(name: str) -> None:
-    if os.environ.get("RAISE"):
+def complain(name: str, *, raises: bool = False) -> None:
+    if raises or os.environ.get("RAISE"):
         raise RuntimeError(f"{name} as planned")
 
 
 @contextlib.contextmanager
-def listening(*names: str) -> Iterator[None]:
+def listening(*names: str, raises: bool = False) -> Iterator[None]:
     """All that is sent in here is written."""
-    receivers = {name: receiver(name) for name in names}
+    receivers = {name: receiver(name, raises=raises) for name in names}
     for name, each in receivers.items():
         getattr(signals, name).connect(each, weak=False)
     try:
@@ -143,6 +144,10 @@ class Heard(Task[..., Any]):
         named = {"status": status, "retval": retval, "task_id": task_id, "args": args}
         write("after_return", task_id, {**named, "kwargs": kwargs, "einfo": einfo})
         complain("after_return")
+
+    def on_replace(self, sig: Signature) -> Any:
+        write("on_replace", self.request.id, {"sig": sig.task})
+        return super().on_replace(sig)
 
 
 def in_every_mode(**options: Any) -> Callable[[Callable[..., object]], Callable[..., object]]:
@@ -191,6 +196,11 @@ def is_retried(self: Any, x: int, y: int = 0) -> None:
 @in_every_mode()
 def ignores(self: Any, x: int, y: int = 0) -> None:
     raise Ignore
+
+
+@in_every_mode()
+def is_replaced(self: Any, x: int, y: int = 0) -> None:
+    self.replace(app.tasks["returns.late"].s(x, y=y))
 
 
 @in_every_mode()

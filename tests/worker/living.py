@@ -18,7 +18,7 @@ from tests.worker.harness import HERE, Worker, until
 
 from umbel import AsyncResult, Umbel
 from umbel.clock import SYSTEM, Clock
-from umbel.connect import BrokerDriver
+from umbel.drivers import BrokerDriver
 from umbel.worker.scoreboard import HEADER_BYTES, default_folder
 
 PYTHONPATH = os.pathsep.join([str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")])

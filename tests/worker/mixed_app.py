@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.worker.chained_app import note
 
-from umbel import Umbel
+from umbel import Umbel, signals
 
 app = Umbel("mixed", changes=json.loads(os.environ.get("SETTINGS", "{}")), set_as_current=False)
 
@@ -42,3 +42,19 @@ def fails_once(self: Any, value: object) -> object:
     if not self.request.retries:
         raise self.retry(countdown=0)
     return value
+
+
+@app.task(name="passes_changed", bind=True)
+def passes_changed(self: Any, value: list[object]) -> object:
+    """What its second try gets."""
+    if not self.request.retries:
+        raise self.retry(countdown=0)
+    note_message(self)
+    return value
+
+
+if os.environ.get("CHANGE_RETRIES"):
+
+    @signals.before_task_publish.connect
+    def change(body: Any, headers: dict[str, Any], **_: object) -> None:
+        body[0][0].append("changed")

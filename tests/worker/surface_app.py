@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import Any
 
-from umbel import Umbel, signature
+from umbel import Task, Umbel, signature
 
 app = Umbel("surface", set_as_current=False)
 app.select_queues(["celery", "second"])
@@ -44,6 +44,20 @@ def seen(self: Any, *_: int) -> dict[str, Any]:
         "stamped_headers": request.stamped_headers,
         "args": request.args,
     }
+
+
+class Logged(Task[..., Any]):
+    """What many classes of Celery programs do around each execution."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs)
+
+
+@app.task(name="second_time", bind=True, base=Logged, max_retries=1)
+def second_time(self: Any) -> Any:
+    if not self.request.retries:
+        raise self.retry(countdown=0)
+    return self.request.id
 
 
 @app.task(name="replaced", bind=True)

@@ -129,6 +129,24 @@ def test_a_retry_keeps_its_format_and_what_follows(place: Place) -> None:
     assert [note.what for note in place.notes(tag=result.parent.id)] == ["msgpack:-"]
 
 
+def test_receivers_may_change_a_retry_of_any_format(tmp_path: Path) -> None:
+    """What they do to its arguments is encoded as the message was."""
+    place = Place(tmp_path)
+    place.app.conf.update(SETTINGS)
+    env = {"SETTINGS": json.dumps(SETTINGS), "C_FORCE_ROOT": "1", "CHANGE_RETRIES": "1"}
+    try:
+        place.worker("-c", "1", app="tests.worker.mixed_app", env=env)
+        for serializer, kind in KINDS.items():
+            options = {"serializer": serializer, "compression": "zstd"}
+            result = sig(place, "passes_changed", **options).apply_async(([1],))
+            assert get(place, result) == [1, "changed"]
+            assert [each.what for each in place.notes(tag=result.id)] == [
+                f"{kind[:-1]}application/zstd"
+            ]
+    finally:
+        place.close()
+
+
 def test_a_step_that_is_not_accepted_is_a_dead_letter(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.app.conf.accept_content = ("json", "yaml")

@@ -229,3 +229,25 @@ def test_what_follows_from_a_result_that_the_store_refuses(tmp_path: Path) -> No
         assert letter.error == "BackendStoreError"
     finally:
         made.close()
+
+
+def test_a_callback_that_no_queue_takes_with_a_result_store_of_its_own(tmp_path: Path) -> None:
+    """No SUCCESS is stored before it is known that what follows can be sent."""
+    made = Place(tmp_path)
+    try:
+        results = f"sqlite:///{tmp_path}/results.db"
+        made.worker(
+            "-c", "1", app="tests.worker.chained_app", env={"UMBEL_RESULT_BACKEND": results}
+        )
+        made.app.conf.result_backend = results
+        options = {"exchange": "nowhere", "routing_key": "nobody"}
+        bad = signature("add", (1,), options=options, app=made.app)
+        result = made.app.send_task("add", (1, 1), link=bad, link_error=sig(made, "told"))
+        assert ended(made, result).state == "FAILURE"
+        assert type(result.result).__name__ == "Unroutable"
+        made.noted("told", result.id)
+        letter = until(lambda: made.app.dead.get(result.id))
+        assert letter is not None
+        assert letter.error == "Unroutable"
+    finally:
+        made.close()

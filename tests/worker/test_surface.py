@@ -64,6 +64,11 @@ def test_a_task_is_replaced_again_and_again(place: Place) -> None:
     assert result.result["id"] == "deep"
 
 
+def test_a_call_of_its_own_keeps_the_request(place: Place) -> None:
+    result = ended(place, sig(place, "second_time").delay())
+    assert result.result == result.id
+
+
 def test_on_after_fork_was_sent_in_the_pool_process(place: Place) -> None:
     pid, forked = ended(place, sig(place, "forks").delay()).result
     assert forked[-1] == pid

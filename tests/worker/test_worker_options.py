@@ -225,7 +225,7 @@ def test_the_solo_pool_refuses_a_hard_limit(place: Place, options: tuple[str, ..
     ("options", "said"),
     [
         (("-c", "0"), "--concurrency 0"),
-        (("-P", "threads"), "threads"),
+        (("-P", "gevent"), "greenlets come with a later release"),
         (("-l", "LOUD"), "--loglevel LOUD"),
         (("--time-limit", "1", "--soft-time-limit", "2"), "--soft-time-limit 2"),
         (("-X", "celery"), "celery"),

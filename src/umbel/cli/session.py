@@ -13,7 +13,7 @@ from umbel.app import Umbel
 from umbel.cli.exits import Exit, Mistake, WrongUse
 from umbel.cli.find_app import find_app
 from umbel.cli.output import remark, visible
-from umbel.connect import DEFAULT_URL
+from umbel.urls import DEFAULT_URL
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
+from umbel.exceptions import BrokerUnavailable
 from umbel.retry.checks import ExceptionTypes, exception_types, finite
 
 
@@ -25,7 +26,7 @@ class RetryPolicy:
     interval_step: float = 0.2
     interval_max: float = 1.0
     retry_errors: ExceptionTypes | None = None
-    """Repeat only after these errors; None leaves the choice to the publisher."""
+    """Of the errors that may be repeated only these; None or none named: all of them."""
 
     def __post_init__(self) -> None:
         if self.max_retries is not None and (
@@ -62,6 +63,12 @@ class RetryPolicy:
                     f"Known: {', '.join(known)}"
                 )
         return cls(**{**values, **options})
+
+    def repeats(self, error: BaseException) -> bool:
+        """Whether it is tried again after `error`: only where nothing can have been stored."""
+        return isinstance(error, BrokerUnavailable) and (
+            not self.retry_errors or isinstance(error, self.retry_errors)
+        )
 
     def waits(self) -> Iterator[float]:
         """The wait before each repetition; ends when there are no more."""

@@ -21,10 +21,12 @@ from dataclasses import dataclass
 
 from umbel import signals
 from umbel.app import Umbel
-from umbel.connect import BrokerDriver, lives_in_one_process
+from umbel.drivers import BrokerDriver
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
 from umbel.routing import Queue, worker_direct
 from umbel.settings import censored
+from umbel.urls import lives_in_one_process
+from umbel.worker.children import SPARE_SLOTS
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
 from umbel.worker.logs import name_process, say_hello, set_up_logging
@@ -32,7 +34,7 @@ from umbel.worker.options import PoolSize, WorkerOptions, node_name
 from umbel.worker.patience import pauses
 from umbel.worker.process import POOLS, Setup, run_pool_process
 from umbel.worker.scoreboard import Scoreboard
-from umbel.worker.supervisor import SPARE_SLOTS, Supervisor
+from umbel.worker.supervisor import Supervisor
 from umbel.worker.undertaker import host_id
 
 logger = logging.getLogger("umbel.worker")

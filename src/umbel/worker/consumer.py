@@ -18,9 +18,11 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from umbel.clock import boot_time
+from umbel.drivers import BrokerDriver
 from umbel.exceptions import BackendStoreError, BrokerUnavailable, OperationalError
+from umbel.exchanges import Binding, takers, unbound
 from umbel.message import Dead, Delivery, How, Settlement
-from umbel.ports import Broker, Coordinator, ResultStore, Turn
+from umbel.ports import ResultStore, Turn
 from umbel.worker.desk import Desk, Refused
 from umbel.worker.execution import Execution
 from umbel.worker.revocations import Revocations
@@ -60,8 +62,7 @@ class Consumer:
 
     def __init__(
         self,
-        broker: Broker,
-        coordinator: Coordinator,
+        broker: BrokerDriver,
         store: ResultStore | None,
         owner: str,
         desk: Desk,
@@ -88,7 +89,7 @@ class Consumer:
         self._more = False
         self._was_away = False
         self._declared = {*diet.queues}
-        self.revocations = Revocations(coordinator)
+        self.revocations = Revocations(broker)
 
     def run(self) -> None:
         """Take turns until the desk says stop and everything is settled."""
@@ -221,7 +222,7 @@ class Consumer:
         returned = [Settlement(lease, How.RELEASE) for lease in self._returns]
         self._returns = []
         # First of all: a stop may come while the store is away, and nothing is leased after it.
-        settlements = self._store_first([*ended, *returned])
+        settlements = self._store_first([*self._without_unroutable(ended), *returned])
         limit = self._appetite()
         begin = self._started() + self._marks()
         self._desk.slot.words[Word.FETCHING] = int(limit > 0)
@@ -261,6 +262,20 @@ class Consumer:
         if new := targets(settlements) - self._declared:
             self._broker.declare(sorted(new))
             self._declared |= new
+
+    def _without_unroutable(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
+        """Where the result store is another database, nothing is stored of an end whose follow-ups
+        the broker would refuse; whoever waits for that settlement hears of it here."""
+        if self._separate_store is None:
+            return settlements
+        through = [each for each in settlements if any(p.exchange for p in each.follow_ups)]
+        if not through:
+            return settlements
+        bindings = self._insist(self._broker.bindings)
+        refused = {each.lease: why for each in through if (why := _unroutable(each, bindings))}
+        for lease, why in refused.items():
+            self._desk.tell(lease, Refused(self._desk.unsettled[lease].delivery, why))
+        return [each for each in settlements if each.lease not in refused]
 
     def _store_first(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
         """Where the result store is another database: store, then settle without results."""
@@ -362,6 +377,16 @@ class Consumer:
                 self._has_freed = True
             self._returns += self._desk.give_back()
             self._held.clear()
+
+
+def _unroutable(settlement: Settlement, bindings: Sequence[Binding]) -> str | None:
+    """Why no queue would take one of the follow-ups that go through an exchange."""
+    for posting in settlement.follow_ups:
+        exchange, key = posting.exchange, posting.routing_key
+        known = [each for each in bindings if each.exchange == exchange]
+        if exchange not in ("", key) and not takers(known, key, posting.message.headers):
+            return unbound(exchange, key, known)
+    return None
 
 
 def targets(settlements: Iterable[Settlement]) -> set[str]:

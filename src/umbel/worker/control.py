@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from umbel.connect import BrokerDriver
+from umbel.drivers import BrokerDriver
 from umbel.exceptions import OperationalError
 from umbel.ports import Revocation, Subscription
 from umbel.revoking import CONTROL_CHANNEL

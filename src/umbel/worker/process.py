@@ -130,7 +130,6 @@ class PoolProcess:
         self._settler = Settler(setup.app, hostname=setup.hostname)
         consumer = Consumer(
             broker,
-            broker,
             patiently(lambda: setup.app.store),
             self._owner,
             self._desk,

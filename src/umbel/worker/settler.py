@@ -69,6 +69,7 @@ class Settler:
         self._announce_next = app.publisher.announce_next
         self._now = app.clock.wall
         self._zone = app.zone
+        self._call_zone = app.call_zone
         self._hostname = hostname
         self._stores = app.store is not None
         self._expires = conf.result_expires
@@ -332,7 +333,7 @@ class Settler:
         if when is None:
             when = 180.0 if options is None else options.default_retry_delay
         countdown, instant = (None, when) if isinstance(when, datetime) else (when, None)
-        eta = due(countdown, instant, self._now(), self._zone)
+        eta = due(countdown, instant, self._now(), self._call_zone)
         queue = execution.delivery.queue
         headers = next_headers(execution.request)
         headers["eta"] = None if eta is None else eta.text

@@ -1,8 +1,8 @@
-"""The supervisor: starts, watches and ends pool processes, and runs no task.
+"""The supervisor: one run from its start to its shutdown. It runs no task.
 
-`run_worker` is the worker's life from boot to shutdown, in order. Threads of a running
-supervisor: the heart (liveness), the undertaker (what dead processes held), the control thread
-(revocations that end running tasks), and the loop here, which looks at the scoreboard every 50 ms.
+Threads of a running one: the heart (liveness), the undertaker (what dead processes held), the
+control thread (revocations that end running tasks), and the loop here, which looks at the pool
+processes (`umbel.worker.children`) every 50 ms.
 """
 
 from __future__ import annotations
@@ -18,28 +18,24 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from types import FrameType
 from typing import Final, NoReturn
 
 from umbel import signals
 from umbel.exceptions import OperationalError
-from umbel.message import Loss, Lost
 from umbel.ports import Beat, Revocation, RunRecord
+from umbel.worker.children import LAST_JOBS, Children
 from umbel.worker.control import Control
-from umbel.worker.forkserver import ForkServer, Order, Report, wakeup_pipe
+from umbel.worker.forkserver import ForkServer, wakeup_pipe
 from umbel.worker.heart import Heart
 from umbel.worker.options import ExitCode
 from umbel.worker.patience import longest_outage
-from umbel.worker.process import STOP_COLD, STOP_WARM, PoolProcess, Setup
-from umbel.worker.scoreboard import Slot, Word
-from umbel.worker.undertaker import LostBy, Undertaker, lost_process
-from umbel.worker.watch import Watch
+from umbel.worker.process import STOP_WARM, PoolProcess, Setup
+from umbel.worker.undertaker import Undertaker
 
 logger = logging.getLogger("umbel.worker")
 
 LOOK: Final = 0.05
-REMIND: Final = 0.2
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 LOOK_FOR_PEERS: Final = 0.5
 TERMINATING: Final = 5.0
@@ -47,29 +43,7 @@ PURGES: Final = ("--purge", "--discard")
 """Options that hold for a worker's first start alone."""
 PRUNE: Final = 600.0
 """Seconds between two clean-ups of expired results."""
-LOOP_GRACE: Final = 1.0
-"""Seconds that a coroutine has to end after its hard limit, before its process is ended."""
-SPARE_SLOTS: Final = 2
-"""For burials while all processes are busy, and for a death whose broker is away."""
-BURIAL_WAIT: Final = 1.0
 LAST_BURIALS: Final = 5.0
-LAST_JOBS: Final = 10.0
-SLOWEST_RESPAWN: Final = 10.0
-
-
-class Child:
-    """One pool process, as the supervisor sees it."""
-
-    def __init__(self, order: Order, slot: Slot, watch: Watch) -> None:
-        self.order = order
-        self.slot = slot
-        self.watch = watch
-        self.pid = 0
-        self.slow_at = inf
-        """Monotonic time from which its start is called slow; infinity once that is said."""
-        self.told_at = 0.0
-        """Monotonic time of the last signal to look at its slot; 0 is never."""
-        self.killed = False
 
 
 @dataclass(slots=True)
@@ -125,12 +99,10 @@ class Supervisor:
             self._on_beat,
             self._on_silence,
         )
-        self._longest_start = conf.worker_proc_alive_timeout
         self._longest_outage = longest_outage(conf)
         self._broker_is_gone = False
         self._control = Control(self._broker, self._on_revocations)
-        self._children: dict[int, Child] = {}
-        self._last_number = 0
+        self._children = Children(setup, server, self._undertaker, sender)
         self._revocations: deque[Revocation] = deque()
         self._terminating: list[tuple[Revocation, float]] = []
         """Until when each is looked for: its task may be about to start."""
@@ -142,8 +114,6 @@ class Supervisor:
         self._look_for_peers_at = 0.0
         self._prune_at = 0.0
         self._run_lost = ""
-        self._quick_deaths = 0
-        self._respawn_at = 0.0
         self._ready_sent = False
         self._has_beaten = False
         """A heartbeat was answered of which no receiver of ``heartbeat_sent`` knows yet."""
@@ -174,8 +144,7 @@ class Supervisor:
         self._heart.start()
         self._control.start()
         if self._server is not None:
-            for _ in range(setup.processes):
-                self._spawn()
+            self._children.spawn_all()
 
     def _take_over(self) -> None:
         """What the dead of this host had decided is on their scoreboards; a heartbeat, which
@@ -195,10 +164,7 @@ class Supervisor:
 
     def adopt_self(self) -> PoolProcess:
         """The solo pool: this process's main thread is the pool process."""
-        order = self._next_order()
-        child = self._adopt(order)
-        child.pid = os.getpid()
-        return PoolProcess(self._setup, order, fail=self._fail_solo)
+        return PoolProcess(self._setup, self._children.adopt_self(), fail=self._fail_solo)
 
     def loop_beside(self) -> Beside:
         """Run the loop in a thread, beside the solo pool's main thread."""
@@ -206,16 +172,16 @@ class Supervisor:
 
     def solo_ended(self) -> None:
         """The solo pool's main thread has run out of work to do."""
-        for child in self._children.values():
+        for child in self._children:
             child.slot.clear()
-        self._children.clear()
+        self._children.forget()
         if self._stop is None:
             self._stop = Stop("Warm", ExitCode.OK)
 
     def _fail_solo(self, code: int) -> None:
         if code == ExitCode.UNSETTLED:
             self._undertaker.failed = True
-            self._children.clear()
+            self._children.forget()
             return
         self._run_lost = f"the pool ended with code {code}"
 
@@ -252,13 +218,7 @@ class Supervisor:
         it was to stop anyway."""
         what = "ends" if self._stop is not None else "starts again as a new run"
         logger.error("This worker %s: %s.", what, self._run_lost)
-        for child in self._children.values():
-            for running in child.slot.running():
-                logger.error(
-                    "The outcome of %s[%s] is discarded: its delivery is another's.",
-                    running.task,
-                    running.task_id,
-                )
+        self._children.log_discarded()
         if self._server is not None:
             self._server.kill()
         self._let_go()
@@ -289,11 +249,8 @@ class Supervisor:
         ready, _, _ = select.select(watched, [], [], LOOK)
         if self._wake_read in ready:
             self._hear()
-        if self._server is not None:
-            for report in self._server.reports():
-                self._on_report(report)
-            if self._server.lost:
-                self._on_server_lost()
+        if reason := self._children.take_reports():
+            self._run_lost = reason
         if self._broker_is_gone and self._stop is None:
             logger.error(
                 "The broker is away for longer than broker_connection_retry and "
@@ -301,15 +258,14 @@ class Supervisor:
             )
             self._begin_stop("Warm", "", ExitCode.UNAVAILABLE)
         self._terminate_what_is_revoked()
-        for child in list(self._children.values()):
-            child.watch.look()
-            self._say_if_slow(child)
+        self._children.look()
         if self._undertaker.broken:
             # As a dead run, all that this one holds is reclaimed by the next.
             self._run_lost = "what a dead process held could not be settled"
         self._keep_house()
         self._say_ready()
-        self._keep_number()
+        if self._stop is None and not self._run_lost:
+            self._children.keep_number()
         self._advance_stop()
 
     def _hear(self) -> None:
@@ -358,142 +314,11 @@ class Supervisor:
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"\0")
 
-    def _say_if_slow(self, child: Child) -> None:
-        """A start that takes long isn't ended: models may be loading, or the broker be away."""
-        if time.monotonic() < child.slow_at:
-            return
-        child.slow_at = inf
-        if not child.slot.words[Word.READY]:
-            logger.warning(
-                "Pool process %d hasn't started within %g s (worker_proc_alive_timeout). It runs "
-                "no task until its worker_process_init handlers are done and it has the broker.",
-                child.pid,
-                self._longest_start,
-            )
-
     def _say_ready(self) -> None:
-        if not self._ready_sent and any(
-            child.slot.words[Word.READY] for child in self._children.values()
-        ):
+        if not self._ready_sent and self._children.is_any_ready():
             self._ready_sent = True
             logger.info("%s ready.", self._setup.hostname)
             signals.worker_ready.send(self._sender)
-
-    # Processes.
-
-    def _next_order(self, *, burials_only: bool = False) -> Order:
-        self._last_number += 1
-        return Order(self._setup.board.free_slot(), self._last_number, burials_only)
-
-    def _adopt(self, order: Order) -> Child:
-        slot = self._setup.board.slots[order.slot]
-        slot.clear()
-        slot.words[Word.OWNER] = order.number
-        owner = self._setup.owner(order.number)
-        watch = Watch(
-            slot,
-            lambda slot, lease: self._undertaker.free(owner, slot, lease),
-            gives_back=self._server is not None and self._setup.multiplier is None,
-            by_signal=self._setup.by_signal,
-            grace=LOOP_GRACE if self._setup.pool == "asyncio" else 0.0,
-        )
-        child = Child(order, slot, watch)
-        child.slow_at = time.monotonic() + self._longest_start
-        self._children[order.number] = child
-        return child
-
-    def _spawn(self, *, burials_only: bool = False) -> None:
-        assert self._server is not None
-        signals.worker_before_create_process.send(self._sender)
-        order = self._next_order(burials_only=burials_only)
-        self._adopt(order)
-        self._server.spawn(order)
-
-    def _on_report(self, report: Report) -> None:
-        child = self._children.get(report.number)
-        if child is None:
-            return
-        if report.status is None:
-            child.pid = report.pid
-            child.slot.words[Word.PID] = report.pid
-            return
-        self._on_death(child, report.status)
-
-    def _on_death(self, child: Child, status: int) -> None:
-        """A process is gone: what it held is settled, given back or set aside."""
-        code = os.waitstatus_to_exitcode(status)
-        if code == ExitCode.RUN_LOST:
-            self._run_lost = "the broker had taken it for dead"
-            return
-        cause = lost_process(status)
-
-        def lost(lease: int) -> Lost:
-            return child.watch.lost(lease, cause)
-
-        if code != 0:
-            self._log_death(child, lost, cause)
-        self._note_quick_death(child, code)
-        del self._children[child.order.number]
-        owner = self._setup.owner(child.order.number)
-        self._undertaker.bury(owner, child.slot, lost, child.slot.clear)
-
-    def _log_death(self, child: Child, lost_by: LostBy, cause: Lost) -> None:
-        running = list(child.slot.running())
-        if not running:
-            logger.error("Pool process %d ended: %s", child.pid, cause.detail)
-        for each in running:
-            lost = lost_by(each.lease)
-            reason = lost.detail
-            if lost.loss is Loss.HARD_LIMIT:
-                reason = f"Hard time limit ({lost.detail}s) exceeded."
-            elif lost.loss is Loss.TERMINATED:
-                reason = f"Terminated by {lost.detail}."
-            what = f"{each.task}[{each.task_id}]"
-            logger.error("Pool process %d ended while running %s: %s", child.pid, what, reason)
-
-    def _note_quick_death(self, child: Child, code: int) -> None:
-        """Processes that fail by themselves, or die before they are ready, are started again ever
-        more slowly; one whose task was killed or ended it is replaced at once."""
-        failed = code in (1, ExitCode.SOFTWARE) or not child.slot.words[Word.READY]
-        if code == 0 or not failed:
-            self._quick_deaths = 0
-            return
-        self._quick_deaths += 1
-        pause = min(0.1 * 2**self._quick_deaths, SLOWEST_RESPAWN)
-        self._respawn_at = time.monotonic() + pause
-        logger.error("A pool process failed by itself; the next starts in %.1f s.", pause)
-
-    def _keep_number(self) -> None:
-        """Replace the dead; add one for burials that no free process takes in time."""
-        if self._server is None or self._stop is not None or self._run_lost:
-            return
-        if time.monotonic() < self._respawn_at:
-            return
-        normal = sum(not child.order.burials_only for child in self._children.values())
-        free = sum(not slot.number for slot in self._setup.board.slots)
-        for _ in range(min(self._setup.processes - normal, free)):
-            self._spawn()
-        self._see_to_burials()
-
-    def _see_to_burials(self) -> None:
-        set_aside_at = self._undertaker.set_aside_at
-        if not set_aside_at or time.monotonic() - set_aside_at < BURIAL_WAIT:
-            return
-        self._undertaker.set_aside_at = 0.0
-        has_buriers = any(child.order.burials_only for child in self._children.values())
-        busy = not any(child.slot.has_free_lane() for child in self._children.values())
-        if busy and not has_buriers and any(not slot.number for slot in self._setup.board.slots):
-            self._spawn(burials_only=True)
-
-    def _on_server_lost(self) -> None:
-        """With the fork server all pool processes are gone; settle for them, start again."""
-        lost = Lost(Loss.PROCESS, "Worker exited prematurely: its fork server died.")
-        for child in self._children.values():
-            owner = self._setup.owner(child.order.number)
-            self._undertaker.bury(owner, child.slot, lambda _lease: lost, child.slot.clear)
-        self._undertaker.finish(LAST_JOBS)
-        self._children.clear()
-        self._run_lost = "its fork server died"
 
     # Termination.
 
@@ -510,23 +335,8 @@ class Supervisor:
         self._terminating = [
             (revocation, until)
             for revocation, until in self._terminating
-            if now < until and not self._terminate(revocation)
+            if now < until and not self._children.terminate(revocation)
         ]
-
-    def _terminate(self, revocation: Revocation) -> bool:
-        """Whether the task runs here, and so was told to end."""
-        for child in self._children.values():
-            for running in child.slot.running():
-                if running.task_id == revocation.task_id:
-                    logger.warning(
-                        "Terminating %s[%s] with %s.",
-                        running.task,
-                        running.task_id,
-                        revocation.signal,
-                    )
-                    child.watch.terminate(running.lease, revocation.signal)
-                    return True
-        return False
 
     # Shutdown.
 
@@ -553,22 +363,22 @@ class Supervisor:
         self._stop = Stop(how, code)
         logger.warning("%s shutdown (%s).", how, sig or "no broker")
         signals.worker_shutting_down.send(self._setup.hostname, sig=sig, how=how, exitcode=code)
-        self._tell_all(STOP_WARM)
+        self._children.tell_all(STOP_WARM)
 
     def _begin_cold(self) -> None:
         assert self._stop is not None
-        active = any(child.slot.running_leases() for child in self._children.values())
+        active = self._children.is_any_active()
         if self._soft_timeout > 0 and (active or self._soft_on_idle):
             self._stop.soft_until = time.monotonic() + self._soft_timeout
             logger.warning("Running tasks have %.1f s to end.", self._soft_timeout)
         else:
-            self._kill_all()
+            self._children.kill_all()
 
     def _on_another_signal(self, stop: Stop) -> None:
         """During the soft wait: cold now. After that: leave at once."""
         if stop.soft_until is not None:
             stop.soft_until = None
-            self._kill_all()
+            self._children.kill_all()
             return
         self._leave_at_once()
 
@@ -584,49 +394,11 @@ class Supervisor:
             return
         if stop.soft_until is not None and time.monotonic() >= stop.soft_until:
             stop.soft_until = None
-            self._kill_all()
+            self._children.kill_all()
         cold = stop.how == "Cold" and stop.soft_until is None
-        for child in self._children.values():
-            self._remind(child, cold)
+        self._children.remind_all(cold)
         if cold and not self._children:
             self._bury_at_the_end()
-
-    def _remind(self, child: Child, cold: bool) -> None:
-        """Tell a process again what its slot says, until it has heard it.
-
-        Its id may not have been known when all were told. And a signal that comes when Python's
-        main thread is just about to block is seen by Python only with the next signal.
-        """
-        words = child.slot.words
-        if not child.pid or not words[Word.STOP]:
-            return
-        if cold and self._server is not None and not child.killed:
-            self._kill(child)
-        elif words[Word.HEARD] < words[Word.STOP] and time.monotonic() > child.told_at + REMIND:
-            self._tell(child, words[Word.STOP])
-
-    def _tell_all(self, what: int) -> None:
-        for child in self._children.values():
-            self._tell(child, what)
-
-    def _tell(self, child: Child, what: int) -> None:
-        child.slot.words[Word.STOP] = what
-        if child.pid:
-            child.told_at = time.monotonic()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGUSR1)
-
-    def _kill_all(self) -> None:
-        if self._server is None:
-            self._tell_all(STOP_COLD)
-            return
-        for child in self._children.values():
-            if child.pid:
-                self._kill(child)
-
-    def _kill(self, child: Child) -> None:
-        child.killed = True
-        child.watch.kill(Lost(Loss.COLD_STOP, "The worker was stopped cold while the task ran."))
 
     def _bury_at_the_end(self) -> None:
         """What a cold stop set aside ends now, by one more process, if it can be done soon."""
@@ -636,4 +408,4 @@ class Supervisor:
         if self._server is None or not self._undertaker.set_aside_at:
             return
         self._undertaker.set_aside_at = 0.0
-        self._spawn(burials_only=True)
+        self._children.spawn(burials_only=True)

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from umbel.connect import BrokerDriver
+from umbel.drivers import BrokerDriver
 from umbel.exceptions import BackendStoreError, OperationalError, RunLost
 from umbel.message import Dead, How, Loss, Lost, Settlement
 from umbel.ports import ResultStore, RunRecord

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -35,6 +34,7 @@ from umbel.ports import (
     Subscription,
     Turn,
 )
+from umbel.warning import warn
 
 _HAD_A_RUN: Final = "SELECT 1 FROM sqlite_sequence WHERE name = 'run'"
 _HELD: Final = (
@@ -132,11 +132,10 @@ class SqliteBroker:
             had_a_run = tx.execute(_HAD_A_RUN).fetchone() is not None
         self._worker_was_here = True
         if not had_a_run:
-            warnings.warn(
+            warn(
                 f"no worker has ever opened {self._database.path}; what is sent there waits "
                 "until one does. Start `umbel worker` with the same file, or check the path",
                 NoWorkerYet,
-                stacklevel=3,
             )
 
     def turn(

@@ -1,7 +1,7 @@
 """``celery.result``."""
 
 from umbel.compat.missing import guard
-from umbel.eager import EagerResult
+from umbel.eagerresult import EagerResult
 from umbel.result import (
     AsyncResult,
     ResultSet,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, tzinfo
 from typing import Any, ClassVar, Final
 
 from umbel.app import Umbel
@@ -25,7 +26,8 @@ class Celery(Umbel):
 
     It differs in its defaults: what is due later travels as Celery's (`task_eta_in_broker` is
     off), priorities on Redis have Celery's order (`redis_priority_order` is ``"low-first"``), and
-    the broker, where none is named, is Celery's ``amqp://``.
+    the broker, where none is named, is Celery's ``amqp://``. And an `eta` or `expires` without a
+    zone is UTC, whatever `timezone` says.
     """
 
     default_settings: ClassVar[Mapping[str, object]] = CONSERVATIVE
@@ -78,6 +80,11 @@ class Celery(Umbel):
             tasks=tasks,
             **settings,
         )
+
+    @property
+    def call_zone(self) -> tzinfo:
+        """UTC, as in Celery."""
+        return UTC
 
     def __repr__(self) -> str:
         return f"<Celery {self.main or '__main__'}>"

@@ -18,7 +18,7 @@ from umbel.settings import censored
 if TYPE_CHECKING:
     from umbel.app import Umbel
 
-NAMES: Final = frozenset({"connection", "producer", "publisher"})
+_OPTIONS: Final = frozenset({"connection", "producer", "publisher"})
 """The options of a call that take one."""
 
 
@@ -135,7 +135,7 @@ def connection_of(app: Umbel, url: str | None, options: Mapping[str, object]) ->
 
 def check_handles(app: Umbel, call: Mapping[str, Any]) -> None:
     """Raises `ImproperlyConfigured` where a call is to go through another broker than the app's."""
-    for name in NAMES & call.keys():
+    for name in _OPTIONS & call.keys():
         value = call[name]
         if value is None or (isinstance(value, Handle) and value.app is app):
             continue

@@ -1,0 +1,235 @@
+"""The driver that a URL names, not yet opened.
+
+====================================  ====================================================
+``memory://``, ``memory://name``       within this process; one name is one broker
+``sqlite:///tasks.db``                 a file, relative to the working directory
+``sqlite:////var/lib/tasks.db``        a file, absolute
+``…?sync=full``                        SQLite: survives a power loss too, at a slower pace
+``db+postgresql+psycopg://host/name``  results only: a database that SQLAlchemy reaches
+``cache+memcached://host1;host2/``     results only: Memcached
+``cache+memory://``                    results only: within this process
+``file:///var/lib/results``            results only: a folder, a file for each
+``disabled://``                        results only: none are kept
+====================================  ====================================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Final, Literal, Protocol
+
+from umbel.clock import Clock
+from umbel.exceptions import ImproperlyConfigured
+from umbel.formats import ResultFormat
+from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
+from umbel.settings import Settings, censored
+from umbel.urls import CACHE_IN_MEMORY, EMBEDDED
+
+_LATER: Final = {
+    "redis": "Redis",
+    "rediss": "Redis",
+    "sentinel": "Redis",
+    "amqp": "RabbitMQ",
+    "amqps": "RabbitMQ",
+    "pyamqp": "RabbitMQ",
+    "postgresql": "PostgreSQL",
+    "postgres": "PostgreSQL",
+}
+_STORES_LATER: Final = {**_LATER, "rpc": "RabbitMQ"}
+_STORES: Final = (*EMBEDDED, "db", "cache", "file")
+_TRANSPORT_OPTIONS: Final = {"sqlite": ("sync",)}
+"""Of what `broker_transport_options` and `result_backend_transport_options` can have, by scheme."""
+_NO_OPTIONS: Final[Mapping[str, object]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a store has to know of the results that it keeps; `zone` is that of naive times."""
+
+    form: ResultFormat
+    zone: tzinfo
+
+
+class BrokerDriver(Broker, Coordinator, Inspector, Protocol):
+    """What every driver of this release is: all three at once, on one database."""
+
+
+def make_broker(
+    url: str, options: BrokerOptions, clock: Clock, transport: Mapping[str, object] = _NO_OPTIONS
+) -> BrokerDriver:
+    """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`.
+
+    `transport` is `broker_transport_options`.
+    """
+    scheme = _scheme("broker_url", url, EMBEDDED, _LATER)
+    if scheme == "memory":
+        from umbel.brokers.memory import MemoryBroker
+
+        return MemoryBroker(_memory_name("broker_url", url), options, clock=clock)
+    from umbel.brokers.sqlite import SqliteBroker
+
+    path, synchronous = _sqlite_file("broker_url", url, "broker_transport_options", transport)
+    return SqliteBroker(path, options, clock=clock, synchronous=synchronous)
+
+
+def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
+    """The driver for a result store's URL, not yet opened. Raises `ImproperlyConfigured`."""
+    match _scheme("result_backend", url, _STORES, _STORES_LATER):
+        case "memory":
+            from umbel.stores.memory import MemoryStore
+
+            return MemoryStore(_memory_name("result_backend", url), clock=clock)
+        case "db":
+            return _sql_store(url, conf, clock, results)
+        case "cache":
+            return _cache_store(url, conf, clock, results.form)
+        case "file":
+            from umbel.stores.filesystem import FileStore
+
+            folder, expires = _folder(url), conf.result_expires
+            return FileStore(folder, expires=expires, form=results.form, clock=clock)
+    from umbel.stores.sqlite import SqliteStore
+
+    transport = conf.result_backend_transport_options
+    path, synchronous = _sqlite_file(
+        "result_backend", url, "result_backend_transport_options", transport
+    )
+    return SqliteStore(path, clock=clock, synchronous=synchronous)
+
+
+def without_effect(setting: str, options: Mapping[str, object], url: str) -> Iterator[str]:
+    """A sentence for each of these transport options that the driver of `url` doesn't have."""
+    scheme = url.partition(":")[0].partition("+")[0]
+    known = _TRANSPORT_OPTIONS.get(scheme, ())
+    for name in options:
+        if name not in known:
+            yield (
+                f"{setting} has {name!r}, which changes nothing for {scheme}://; known there: "
+                f"{', '.join(known) or 'nothing'}"
+            )
+
+
+def _sql_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
+    from umbel.stores.sql import SqlOptions, SqlStore
+
+    dialect = url.partition("+")[2]
+    if not dialect:
+        raise ImproperlyConfigured(
+            f"result_backend {censored('result_backend', url)!r} names no database behind db; "
+            "write db+ before SQLAlchemy's URL, such as db+postgresql+psycopg://host/name"
+        )
+    options = SqlOptions(
+        engine=conf.database_engine_options,
+        engine_callback=conf.database_engine_callback,
+        short_lived=conf.database_short_lived_sessions,
+        schemas=conf.database_table_schemas,
+        names=conf.database_table_names,
+        create_tables=conf.database_create_tables_at_setup,
+        zone=results.zone,
+        expires=conf.result_expires,
+    )
+    return SqlStore(dialect, options, form=results.form, clock=clock)
+
+
+def _cache_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> ResultStore:
+    scheme, _, hosts = url.partition("://")
+    if conf.result_keep is not None and scheme == "cache+memcached":
+        raise ImproperlyConfigured(
+            "result_keep is set, and Memcached can't list what it keeps; leave it unset, or keep "
+            "results elsewhere"
+        )
+    if scheme == "cache+memory":
+        from umbel.stores.memory import MemoryStore
+
+        return MemoryStore(CACHE_IN_MEMORY, clock=clock)
+    servers = [host for host in hosts.rstrip("/").split(";") if host]
+    if scheme != "cache+memcached" or not servers:
+        raise ImproperlyConfigured(
+            f"result_backend {censored('result_backend', url)!r} names no cache; expected "
+            "cache+memcached://host1;host2:11211/ or cache+memory://"
+        )
+    from umbel.stores.cache import MemcachedStore
+
+    return MemcachedStore(servers, conf.cache_backend_options, form=form, clock=clock)
+
+
+def _folder(url: str) -> str:
+    """The folder of a ``file://`` URL; relative where only two slashes stand before it."""
+    from urllib.parse import unquote
+
+    path = unquote(url.removeprefix("file://").removeprefix("localhost/"))
+    if url.startswith("file://localhost/"):
+        path = f"/{path}"
+    if not path:
+        raise ImproperlyConfigured(
+            f"result_backend {url!r} names no folder; write file:///var/lib/results"
+        )
+    return path
+
+
+def _scheme(setting: str, url: str, known: Sequence[str], later: Mapping[str, str]) -> str:
+    scheme, separator, _ = url.partition("://")
+    # A driver's name may stand behind the scheme, as in db+sqlite.
+    family = scheme.partition("+")[0]
+    if separator and family in known and (family == scheme or family in ("db", "cache")):
+        return family
+    if separator and family in later:
+        raise ImproperlyConfigured(
+            f"{setting} {censored(setting, url)!r}: {family}:// comes with the release "
+            f"{later[family]!r}. This one has {', '.join(f'{name}://' for name in known)}"
+        )
+    raise _unknown_scheme(setting, url, scheme, [*known, *later])
+
+
+def _unknown_scheme(
+    setting: str, url: str, scheme: str, known: Sequence[str]
+) -> ImproperlyConfigured:
+    import difflib
+
+    near = difflib.get_close_matches(scheme.lower(), known, n=1, cutoff=0.5)
+    question = f"did you mean {near[0]}://? " if near else ""
+    return ImproperlyConfigured(
+        f"{setting} {censored(setting, url)!r} isn't a URL that is known; {question}"
+        "expected memory://, sqlite:///relative.db or sqlite:////absolute.db"
+    )
+
+
+def _memory_name(setting: str, url: str) -> str:
+    name = url.partition("://")[2]
+    if not all(char.isalnum() or char in "-_." for char in name):
+        raise ImproperlyConfigured(
+            f"{setting} {url!r}: a name after memory:// has letters, digits, '-', '_' and '.' only"
+        )
+    return name
+
+
+def _sqlite_file(
+    setting: str, url: str, options_setting: str, options: Mapping[str, object]
+) -> tuple[str, Literal["normal", "full"]]:
+    """(absolute path, synchronous mode); what the URL says goes above the transport options."""
+    from urllib.parse import parse_qsl, unquote, urlsplit
+
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or not path or path.endswith("/"):
+        raise ImproperlyConfigured(
+            f"{setting} {url!r} names no file; write sqlite:///relative.db (three slashes) or "
+            "sqlite:////absolute.db (four)"
+        )
+    if path == ":memory:":
+        raise ImproperlyConfigured(
+            f"{setting} {url!r}: each connection would have a database of its own. Use memory://"
+        )
+    given = [(options_setting, "sync", options["sync"])] if "sync" in options else []
+    given += [(f"{setting} {url!r}", *pair) for pair in parse_qsl(parts.query, True)]
+    synchronous: Literal["normal", "full"] = "normal"
+    for where, name, value in given:
+        if name != "sync" or str(value).lower() not in ("normal", "full"):
+            raise ImproperlyConfigured(
+                f"{where} has {name}={value!r}; the only option is sync=normal or sync=full"
+            )
+        synchronous = "full" if str(value).lower() == "full" else "normal"
+    return os.path.abspath(path), synchronous
