@@ -5,6 +5,8 @@
 ``sqlite:///tasks.db``                 a file, relative to the working directory
 ``sqlite:////var/lib/tasks.db``        a file, absolute
 ``…?sync=full``                        SQLite: survives a power loss too, at a slower pace
+``redis://…``, ``rediss://…``          a Redis server, or one over TLS
+``redis+socket:///path``, ``unix:…``   a Redis server at a Unix socket
 ``db+postgresql+psycopg://host/name``  results only: a database that SQLAlchemy reaches
 ``cache+memcached://host1;host2/``     results only: Memcached
 ``cache+memory://``                    results only: within this process
@@ -29,8 +31,6 @@ from umbel.settings import Settings, censored
 from umbel.urls import CACHE_IN_MEMORY, EMBEDDED
 
 _LATER: Final = {
-    "redis": "Redis",
-    "rediss": "Redis",
     "sentinel": "Redis",
     "amqp": "RabbitMQ",
     "amqps": "RabbitMQ",
@@ -38,9 +38,14 @@ _LATER: Final = {
     "postgresql": "PostgreSQL",
     "postgres": "PostgreSQL",
 }
-_STORES_LATER: Final = {**_LATER, "rpc": "RabbitMQ"}
+_REDIS: Final = ("redis", "rediss", "redis+socket", "unix")
+_BROKERS: Final = (*EMBEDDED, *_REDIS)
+_STORES_LATER: Final = {**_LATER, **dict.fromkeys(_REDIS, "Redis"), "rpc": "RabbitMQ"}
 _STORES: Final = (*EMBEDDED, "db", "cache", "file")
-_TRANSPORT_OPTIONS: Final = {"sqlite": ("sync",)}
+_TRANSPORT_OPTIONS: Final = {
+    "sqlite": ("sync",),
+    **dict.fromkeys(("redis", "rediss", "unix"), ("global_keyprefix", "sep", "priority_steps")),
+}
 """Of what `broker_transport_options` and `result_backend_transport_options` can have, by scheme."""
 _NO_OPTIONS: Final[Mapping[str, object]] = {}
 
@@ -58,21 +63,31 @@ class BrokerDriver(Broker, Coordinator, Inspector, Protocol):
 
 
 def make_broker(
-    url: str, options: BrokerOptions, clock: Clock, transport: Mapping[str, object] = _NO_OPTIONS
+    url: str, conf: Settings, clock: Clock, options: BrokerOptions | None = None
 ) -> BrokerDriver:
-    """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`.
-
-    `transport` is `broker_transport_options`.
-    """
-    scheme = _scheme("broker_url", url, EMBEDDED, _LATER)
+    """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`."""
+    options = options or BrokerOptions()
+    transport = conf.broker_transport_options
+    scheme = _scheme("broker_url", url, _BROKERS, _LATER)
     if scheme == "memory":
         from umbel.brokers.memory import MemoryBroker
 
         return MemoryBroker(_memory_name("broker_url", url), options, clock=clock)
+    if scheme in _REDIS:
+        return _redis_broker(url, conf, clock, options)
     from umbel.brokers.sqlite import SqliteBroker
 
     path, synchronous = _sqlite_file("broker_url", url, "broker_transport_options", transport)
     return SqliteBroker(path, options, clock=clock, synchronous=synchronous)
+
+
+def _redis_broker(url: str, conf: Settings, clock: Clock, options: BrokerOptions) -> BrokerDriver:
+    from umbel.brokers.redis import Keys, RedisBroker
+
+    keys = Keys.of(
+        conf.broker_transport_options, low_first=conf.redis_priority_order == "low-first"
+    )
+    return RedisBroker(url, options, clock=clock, keys=keys)
 
 
 def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
@@ -174,7 +189,9 @@ def _scheme(setting: str, url: str, known: Sequence[str], later: Mapping[str, st
     scheme, separator, _ = url.partition("://")
     # A driver's name may stand behind the scheme, as in db+sqlite.
     family = scheme.partition("+")[0]
-    if separator and family in known and (family == scheme or family in ("db", "cache")):
+    if separator and scheme in known:
+        return scheme
+    if separator and family in known and family in ("db", "cache"):
         return family
     if separator and family in later:
         raise ImproperlyConfigured(

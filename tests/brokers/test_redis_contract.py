@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.servers import Redis
+
 from umbel.brokers.redis import Keys, RedisBroker
 from umbel.clock import Clock
 from umbel.ports import BrokerOptions

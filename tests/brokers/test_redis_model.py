@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-
 from tests.brokers.test_redis_contract import connect, serve
 from tests.servers import Redis
+
 from umbel.testing.model import BrokerMachine
 
 

@@ -1,8 +1,8 @@
 """``redis://``: broker, coordinator and inspector on one Redis server.
 
-Every operation that changes something is one script (see ``lua/``), so it is atomic; what it says is
-in `umbel.ports`. Here stands what is sent to the scripts, and what their replies mean. Time comes
-from this driver's clock.
+Every operation that changes something is one script (see ``lua/``), so it is atomic; what it says
+is in `umbel.ports`. Here stands what is sent to the scripts, and what their replies mean. Time
+comes from this driver's clock.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
+from redis.exceptions import RedisError
 
 from umbel.brokers.redis import forms, looking, routes
 from umbel.brokers.redis.keys import Keys
-from umbel.brokers.redis.link import Address, Link, Reply, ReplyLost, errors
+from umbel.brokers.redis.link import Address, Link, Reply, ReplyLost
 from umbel.brokers.redis.routes import NO_ROUTES, Routes
 from umbel.brokers.redis.scripts import Script, Scripts
 from umbel.brokers.redis.waiting import LOOK_AGAIN, RedisSubscription, Waiter
@@ -190,8 +191,8 @@ class RedisBroker:
             self._routed(attempt)
         except ReplyLost as error:
             raise PublishUnknown(
-                f"{self.location} was sent {len(postings)} message(s) and its answer was lost: they "
-                f"may or may not be stored ({error.__cause__})"
+                f"{self.location} was sent {len(postings)} message(s) and its answer was lost: "
+                f"they may or may not be stored ({error.__cause__})"
             ) from error.__cause__
 
     def turn(
@@ -266,7 +267,7 @@ class RedisBroker:
                     self._idle_waiters.append(waiter)
                     return due_in <= 0
                 waiter.sleep(min(left, due_in, LOOK_AGAIN))
-        except (errors.RedisError, OSError) as error:
+        except (RedisError, OSError) as error:
             self._drop(waiter)
             raise self._link.refused(error) from error
         except BaseException:
@@ -285,7 +286,7 @@ class RedisBroker:
             pass
         try:
             waiter = Waiter(self._link.address)
-        except (errors.RedisError, OSError) as error:
+        except (RedisError, OSError) as error:
             raise self._link.refused(error) from error
         self._waiters.append(waiter)
         return waiter
@@ -618,8 +619,8 @@ class RedisBroker:
                 return reply
             self._routes = NO_ROUTES
         raise BrokerUnavailable(
-            f"the queues of {self.location} changed {_ROUTED_AGAIN} times while something was to be "
-            "stored; nothing was done. Look for a program that declares queues again and again"
+            f"the queues of {self.location} changed {_ROUTED_AGAIN} times while something was to "
+            "be stored; nothing was done. Look for a program that declares queues again and again"
         )
 
     def _perhaps_routed(

@@ -49,8 +49,12 @@ A run's, deleted when it leaves or, by any other run's heartbeat, when it is tak
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
+
+from umbel.exceptions import ImproperlyConfigured
 
 SEP: Final = "\x06\x16"
 STEPS: Final = (0, 3, 6, 9)
@@ -65,6 +69,26 @@ class Keys:
     sep: str = SEP
     steps: tuple[int, ...] = STEPS
     low_first: bool = False
+
+    @classmethod
+    def of(cls, transport: Mapping[str, object], *, low_first: bool) -> Keys:
+        """From `broker_transport_options`. Raises `ImproperlyConfigured`."""
+        steps = transport.get("priority_steps", STEPS)
+        if not isinstance(steps, list | tuple) or not _are_steps(steps):
+            raise ImproperlyConfigured(
+                f"broker_transport_options has priority_steps={steps!r}; expected whole numbers "
+                "from 0 to 9 that rise from 0, such as [0, 3, 6, 9]"
+            )
+        texts = {"global_keyprefix": "", "sep": SEP}
+        for name, otherwise in texts.items():
+            value = transport.get(name, otherwise)
+            if not isinstance(value, str) or (name == "sep" and not value):
+                raise ImproperlyConfigured(
+                    f"broker_transport_options has {name}={value!r}; expected a text, such as "
+                    f"{'shop:' if name != 'sep' else SEP!r}"
+                )
+            texts[name] = value
+        return cls(texts["global_keyprefix"], texts["sep"], tuple(steps), low_first)
 
     @property
     def serve(self) -> tuple[int, ...]:
@@ -86,3 +110,9 @@ class Keys:
 
     def kombu_bindings(self, exchange: str) -> str:
         return f"{self.prefix}{BINDINGS[0]}{exchange}"
+
+
+def _are_steps(steps: Sequence[object]) -> bool:
+    numbers = [step for step in steps if isinstance(step, int) and 0 <= step <= 9]
+    is_rising = all(low < high for low, high in pairwise(numbers))
+    return len(numbers) == len(steps) > 0 and numbers[0] == 0 and is_rising

@@ -9,24 +9,21 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, Protocol, cast
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+
+from redis import exceptions as errors
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection, parse_url
+from redis.retry import Retry
 
 from umbel.brokers.redis.scripts import Script
 from umbel.exceptions import ImproperlyConfigured, OperationalError
 from umbel.settings import censored
 
-try:
-    from redis import exceptions as errors
-    from redis.backoff import NoBackoff
-    from redis.connection import AbstractConnection, Connection, SSLConnection, parse_url
-    from redis.retry import Retry
-except ImportError as error:  # pragma: no cover - the extra is among what tests install
-    raise ImproperlyConfigured(
-        "redis:// needs the package redis, which isn't installed; install umbel[redis]"
-    ) from error
+_parse = cast("Callable[[str], dict[str, Any]]", parse_url)
 
 Argument = str | bytes | int | float
 Reply = Any
@@ -52,6 +49,18 @@ _SENTENCES: Final = (
 )
 
 
+class Wire(Protocol):
+    """A connection of redis-py, as far as it is used here; redis-py leaves it without types."""
+
+    def connect(self) -> None: ...
+    def disconnect(self) -> None: ...
+    def pack_commands(self, commands: Sequence[Sequence[Argument]]) -> list[bytes]: ...
+    def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None: ...
+    def send_command(self, *command: Argument, check_health: bool = True) -> None: ...
+    def read_response(self, disable_decoding: bool = False) -> Reply: ...
+    def can_read(self, timeout: float = 0) -> bool: ...
+
+
 class ReplyLost(Exception):
     """The request was sent whole; whether it was carried out nobody knows."""
 
@@ -71,7 +80,7 @@ class Address:
     @classmethod
     def of(cls, url: str) -> Address:
         try:
-            return cls(url, cast("dict[str, Any]", parse_url(_known_to_redis_py(url))))
+            return cls(url, _parse(_known_to_redis_py(url)))
         except ValueError as error:
             raise ImproperlyConfigured(
                 f"{censored('broker_url', url)!r} isn't a URL of Redis: {error}. Write "
@@ -89,9 +98,9 @@ class Address:
         if path:
             return f"redis:{os.path.abspath(path)}"
         host = self.kwargs.get("host", "localhost")
-        return f"redis:{host}:{self.kwargs.get('port', _PORT)}"
+        return f"redis:{host.lower()}:{self.kwargs.get('port', _PORT)}"
 
-    def connection(self, reply_timeout: float | None = REPLY_TIMEOUT) -> AbstractConnection:
+    def connection(self, reply_timeout: float | None = REPLY_TIMEOUT) -> Wire:
         """A connection, not yet made, which makes itself once and without waiting for better
         times."""
         kwargs = dict(self.kwargs)
@@ -103,7 +112,7 @@ class Address:
         kwargs["retry"] = Retry(NoBackoff(), 0)
         if kind is not Connection and kind is not SSLConnection:
             kwargs.pop("socket_keepalive", None)
-        return cast("AbstractConnection", kind(**kwargs))
+        return cast("Wire", kind(**kwargs))
 
 
 class Link:
@@ -112,7 +121,7 @@ class Link:
     def __init__(self, address: Address, unavailable: type[OperationalError]) -> None:
         self.address = address
         self._unavailable = unavailable
-        self._idle: deque[tuple[AbstractConnection, float]] = deque()
+        self._idle: deque[tuple[Wire, float]] = deque()
         self._closed = False
 
     def open(self) -> None:
@@ -156,7 +165,7 @@ class Link:
         server = self.address.server
         return self._unavailable(f"{server} was asked and its answer was lost: {error.__cause__}")
 
-    def _take(self) -> AbstractConnection:
+    def _take(self) -> Wire:
         """A connection that is made and has nothing left to read."""
         while self._idle:
             try:
@@ -174,7 +183,7 @@ class Link:
             raise self.refused(error) from error
         return connection
 
-    def _read(self, connection: AbstractConnection, count: int) -> list[Reply]:
+    def _read(self, connection: Wire, count: int) -> list[Reply]:
         replies: list[Reply] = []
         failed: errors.ResponseError | None = None
         try:
@@ -204,12 +213,12 @@ class Link:
         raise self.refused(error) from error
 
 
-def socket_of(connection: AbstractConnection) -> Any:
+def socket_of(connection: Wire) -> Any:
     """The socket of a connection that is made; redis-py has no public name for it."""
-    return connection._sock
+    return connection._sock  # type: ignore[attr-defined]  # see above
 
 
-def _is_dirty(connection: AbstractConnection) -> bool:
+def _is_dirty(connection: Wire) -> bool:
     """Whether there is something to read where nothing was asked: mostly the end."""
     try:
         return bool(connection.can_read(0))

@@ -1,8 +1,9 @@
 """Where messages go: queues and bindings, read once and checked by their version.
 
 Routing is pure and happens here; a script that stores what was routed is given the version of the
-routes and does nothing where they have changed, whereupon they are read again. Bindings of Celery's,
-which change no version, are read anew for each publish to a named exchange, as Celery does.
+routes and does nothing where they have changed, whereupon they are read again. Bindings of
+Celery's, which change no version, are read anew for each publish to a named exchange, as Celery
+does.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _script(name: str, constants: str) -> Script:
 
 @cache
 def _text(name: str) -> str:
-    return (resources.files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
+    return (resources.files("umbel.brokers.redis") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def _constants(keys: Keys, database: int) -> str:

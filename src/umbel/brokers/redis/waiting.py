@@ -16,7 +16,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from umbel.brokers.redis.link import Address, Argument, Reply, errors, socket_of
+from redis.exceptions import RedisError
+
+from umbel.brokers.redis.link import Address, Argument, Reply, socket_of
 from umbel.exceptions import BrokerUnavailable
 
 INVALIDATED: Final = "__redis__:invalidate"
@@ -141,7 +143,7 @@ class RedisSubscription:
         self._closed = False
         try:
             self._connect()
-        except (errors.RedisError, OSError) as error:
+        except (RedisError, OSError) as error:
             raise BrokerUnavailable(f"{address.server} can't be reached: {error}") from error
 
     def _connect(self) -> Ear:
@@ -156,13 +158,13 @@ class RedisSubscription:
 
     def get(self, timeout: float) -> tuple[str, bytes] | None:
         deadline = time.monotonic() + timeout
-        while not self._closed:
+        while not self._is_over():
             left = deadline - time.monotonic()
             try:
                 heard = (self._ear or self._connect()).listen(left)
-            except (errors.RedisError, OSError, ValueError) as error:
+            except (RedisError, OSError, ValueError) as error:
                 self._let_go()
-                if self._closed:
+                if self._is_over():
                     return None
                 raise BrokerUnavailable(
                     f"the connection to {self._address.server} was lost: {error}"
@@ -172,6 +174,10 @@ class RedisSubscription:
             if left <= 0:
                 return None
         return None
+
+    def _is_over(self) -> bool:
+        # A method, since another thread may change it at any moment.
+        return self._closed
 
     def close(self) -> None:
         self._closed = True
