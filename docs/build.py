@@ -27,7 +27,7 @@ from docs.shown import (  # noqa: E402
     shown_by,
 )
 
-from umbel.options import RETRY_NAMES, CallKeywords, TaskKeywords  # noqa: E402
+from umbel.keywords import RETRY_NAMES, CallKeywords, TaskKeywords  # noqa: E402
 from umbel.outcome import End, Options, Settle, Verdict, decide  # noqa: E402
 from umbel.settings import SETTINGS, UMBEL_SETTINGS, Setting, State, censored  # noqa: E402
 

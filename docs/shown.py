@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from umbel import options
-from umbel.options import CallKeywords, TaskKeywords
+from umbel import keywords
+from umbel.keywords import CallKeywords, TaskKeywords
 from umbel.settings import SETTINGS, State
 
 TESTS: Final = Path(__file__).resolve().parent.parent / "tests"
@@ -119,7 +119,7 @@ def _names(marker: ast.expr, test: str) -> list[str]:
     return names
 
 
-def meanings(path: Path = Path(options.__file__)) -> Mapping[str, str]:
+def meanings(path: Path = Path(keywords.__file__)) -> Mapping[str, str]:
     """What the source says of options, in the text below each."""
     found = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

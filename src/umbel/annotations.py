@@ -7,7 +7,7 @@ from types import MethodType
 from typing import Any, cast
 
 from umbel.exceptions import ImproperlyConfigured
-from umbel.options import HANDLERS
+from umbel.keywords import HANDLERS
 from umbel.task import Task
 
 Changes = Mapping[str, Any]

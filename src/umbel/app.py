@@ -37,16 +37,9 @@ from umbel.drivers import BrokerDriver, Results
 from umbel.formats import CallReader, ResultFormat
 from umbel.handles import check_handles
 from umbel.keptresults import KeptResults
+from umbel.keywords import CallKeywords
 from umbel.naming import modern
-from umbel.options import (
-    NO_CALL,
-    NOTHING,
-    CallKeywords,
-    Plan,
-    TaskOptions,
-    merge_call,
-    merge_task,
-)
+from umbel.options import Plan, TaskOptions, merge_call, merge_task
 from umbel.portable import reduced_app
 from umbel.ports import ResultStore
 from umbel.publish import Publisher
@@ -54,8 +47,9 @@ from umbel.result import AsyncResult, ResultSet
 from umbel.resultstate import store_of
 from umbel.retry import RetryPolicy
 from umbel.revoking import revoke
+from umbel.routes import NO_CALL, NOTHING
 from umbel.routing import DESTINATION, Address, Call, Router
-from umbel.sending import asend_by_name, make_router, send_by_name
+from umbel.sending import asend_by_name, send_by_name
 from umbel.serialization import JSON
 from umbel.serializers import Serializer
 from umbel.signals import Signal
@@ -280,7 +274,7 @@ class Umbel(CeleryNames):
         """Where messages go, by the settings as they are now."""
         conf, kept = self.conf, self._router
         if kept is None or kept[0] != conf.version:
-            kept = self._router = conf.version, make_router(conf)
+            kept = self._router = conf.version, Router.of(conf)
         return kept[1]
 
     def plan(

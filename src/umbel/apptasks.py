@@ -13,7 +13,7 @@ from umbel.arguments import argument_check
 from umbel.clock import Clock
 from umbel.configure import find_object
 from umbel.discovery import Discovery, Packages
-from umbel.options import TaskKeywords
+from umbel.keywords import TaskKeywords
 from umbel.registry import (
     AnyTask,
     TaskRegistry,

@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from umbel import states
-from umbel.exceptions import ImproperlyConfigured, NotProvided
+from umbel.exceptions import NotProvided
 from umbel.message import Result
 from umbel.result import AsyncResult
-from umbel.settings import censored
+from umbel.resultstate import store_of
+from umbel.settings import censored, result_life
 from umbel.stored import encode_meta
 
 if TYPE_CHECKING:
@@ -59,9 +60,7 @@ class Backend:
     ) -> Any:
         """Store a state and its result, or exception; a stored SUCCESS stays. Returns `result`."""
         app = self.app
-        store = app.store
-        if store is None:
-            raise ImproperlyConfigured("result_backend is 'disabled://', so no results are kept")
+        store = store_of(app)
         now = app.clock.wall()
         done = datetime.fromtimestamp(now, app.zone).isoformat()
         meta = encode_meta(
@@ -72,8 +71,8 @@ class Backend:
             date_done=done if state in states.READY_STATES else None,
             form=app.result_format,
         )
-        expires = app.conf.result_expires
-        store.put([Result(task_id, state, meta, now + expires if expires else None)])
+        life = result_life(app.conf, state)
+        store.put([Result(task_id, state, meta, now + life if life else None)])
         return result
 
     def mark_as_started(self, task_id: str, **meta: object) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from umbel.message import Posting
-from umbel.options import NOTHING, Plan
+from umbel.options import Plan
 from umbel.publish import Args, add_children, new_id
 from umbel.result import AsyncResult
+from umbel.routes import NOTHING
 from umbel.sending import custom_result
 
 if TYPE_CHECKING:

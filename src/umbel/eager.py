@@ -25,6 +25,7 @@ from umbel.outcome import End, Options, Verdict, decide
 from umbel.publish import Args, machine_name, stamps_in
 from umbel.request import Context, executing, running
 from umbel.serialization import JSON, dumps_call, loads_call
+from umbel.settings import result_life
 from umbel.stored import encode_meta
 from umbel.task import Task, no_handler
 from umbel.typed import Unfit, signature_of, typed_return
@@ -368,8 +369,8 @@ def _store(task: Task[..., Any], request: Context, ended: _Ended, state: str) ->
         datetime.fromtimestamp(now, app.zone).isoformat(),
         form=app.result_format,
     )
-    expires = app.conf.result_expires
-    store.put([Result(request.id, state, meta, now + expires if expires else None)])
+    life = result_life(app.conf, state)
+    store.put([Result(request.id, state, meta, now + life if life else None)])
 
 
 def _announce(task: Task[..., Any], request: Context, ended: _Ended, verdict: Verdict) -> None:

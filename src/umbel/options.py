@@ -1,186 +1,33 @@
-"""What can be said about a task and about one call of it, and the one place where it is merged."""
+"""What holds for a task and for one call of it: the one place where options are merged.
+
+The options that there are stand in `umbel.keywords`.
+"""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from datetime import date, datetime, timedelta, tzinfo
-from types import MappingProxyType
-from typing import Any, Final, TypedDict, cast
+from datetime import tzinfo
+from typing import Any, Final, cast
 
 import msgspec
 
 from umbel.compression import find_compression
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
 from umbel.instants import When
+from umbel.keywords import CALL_NAMES, TASK_NAMES
 from umbel.request import executing
-from umbel.retry import AutoRetry, Backoff, RetryPolicy
+from umbel.retry import AutoRetry, ExceptionTypes, RetryPolicy
 from umbel.retry.auto import check_together, max_retries_of
-from umbel.routing import Address, Call, Exchange, Queue, Router
+from umbel.retry.checks import exception_types
+from umbel.routes import NO_CALL
+from umbel.routing import Address, Call, Router
 from umbel.settings import Settings, resolve_acks_on_failure, resolve_acks_on_timeout
 from umbel.settings_kinds import DELIVERY_MODE, WrongValue
 from umbel.typed import Typed
 from umbel.warning import warn
-
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-NO_CALL: Final = Call()
-
-Handler = Callable[..., object]
-ExceptionTypes = tuple[type[BaseException], ...]
-
-
-class RetryKeywords(TypedDict, total=False):
-    """What `Task.retry` takes beside its own parameters."""
-
-    expires: When | None
-    """Seconds from now, or an instant, after which it isn't started any more; naive times are in
-    the app's zone."""
-    queue: str | Queue | None
-    exchange: str | Exchange | None
-    exchange_type: str | None
-    routing_key: str | None
-    declare: Iterable[str | Queue | Exchange] | None
-    """Queues that are made to exist before it is sent."""
-    priority: int | None
-    """0 to 9; 9 is served first."""
-    headers: Mapping[str, Any] | None
-    time_limit: float | None
-    soft_time_limit: float | None
-    retry: bool | None
-    """Repeat the publish where the broker is away, by `retry_policy`."""
-    retry_policy: Mapping[str, object] | None
-    shadow: str | None
-    ignore_result: bool | None
-    argsrepr: str | None
-    kwargsrepr: str | None
-    root_id: str | None
-    parent_id: str | None
-    group_id: str | None
-    group_index: int | None
-    reply_to: str | None
-    add_to_parent: bool
-    serializer: str | None
-    compression: str | None
-
-
-class CallKeywords(RetryKeywords, total=False):
-    """The options of one call, as `Task.apply_async` and `Umbel.send_task` take them."""
-
-    link: Any
-    """A signature, or a list of them: sent with the return value, once the task has succeeded."""
-    link_error: Any
-    """The same, for when it has failed for good."""
-    chain: Any
-    """Signatures of what comes after it, the last one first."""
-    retries: int | None
-    """The retries that it counts as having behind it."""
-    replaced_task_nesting: int | None
-    result_cls: type[Any] | None
-    """The class of the result, in place of `AsyncResult`."""
-    route_name: str | None
-    """The name that it is routed by, in place of the task's."""
-    stamped_headers: Iterable[str] | None
-    """The names of the options that are stamps: they go with the message as they are."""
-    connection: Any
-    producer: Any
-    publisher: Any
-    """What the app's `connection_for_write` or `producer_or_acquire` gave; it changes nothing."""
-    mandatory: bool | None
-    """Changes nothing: a message that no queue takes is always `Unroutable`."""
-    timeout: float | None
-    confirm_timeout: float | None
-
-    delivery_mode: int | str | None
-    """2 (``"persistent"``) or 1 (``"transient"``): may a broker that can forget it do so? A retry
-    keeps it."""
-    countdown: float | timedelta | None
-    """Seconds until it is due; wins over `eta`, unless it is 0."""
-    eta: datetime | date | str | None
-    """When it is due; naive times are in the app's zone."""
-
-
-class TaskKeywords(TypedDict, total=False):
-    """The options of a task, as ``@app.task(...)`` takes them; None leaves it to the setting."""
-
-    name: str | None
-    base: type[Any] | None
-    """The class of the task: `umbel.Task`, or one derived from it."""
-    filter: Callable[[Any], Any] | None
-    """What the decorator gives is made of the task by this."""
-    typing: bool | None
-    pydantic: bool
-    """Arguments are validated as the models they are annotated with; needs the package."""
-    pydantic_strict: bool
-    pydantic_context: Mapping[str, Any] | None
-    pydantic_dump_kwargs: Mapping[str, Any] | None
-    rate_limit: str | float | None
-    """``"10/m"``; has no effect yet."""
-    max_retries: int | None
-    """None: no limit."""
-    attempts: int | None
-    """All runs: `max_retries` and one."""
-    default_retry_delay: float
-    ignore_result: bool | None
-    trail: bool
-    store_errors_even_if_ignored: bool | None
-    store_eager_result: bool | None
-    track_started: bool | None
-    acks_late: bool | None
-    acks_on_failure: bool | None
-    acks_on_timeout: bool | None
-    acks_on_failure_or_timeout: bool | None
-    reject_on_worker_lost: bool | None
-    retry_on_worker_lost: bool | None
-    max_redeliveries: int | None
-    dead_letters: bool | None
-    throws: type[BaseException] | Iterable[type[BaseException]]
-    resultrepr_maxsize: int
-    autoretry_for: (
-        type[BaseException] | Iterable[type[BaseException]] | Mapping[type[BaseException], Backoff]
-    )
-    """Classes, or for each class its policy."""
-    dont_autoretry_for: type[BaseException] | Iterable[type[BaseException]]
-    retry_kwargs: Mapping[str, object]
-    retry_backoff: bool | float | Backoff
-    """True, a factor, a policy of `umbel.retry`, or a function ``(retries, exc) -> seconds``."""
-    retry_backoff_max: float
-    retry_jitter: bool
-    retry_max_elapsed: float | None
-    """Seconds from the start of the first run, after which no next run is to start."""
-    dead_letter_for: type[BaseException] | Iterable[type[BaseException]]
-    """Never retried, not even where the task asks for it."""
-    queue: str | Queue | None
-    exchange: str | Exchange | None
-    exchange_type: str | None
-    routing_key: str | None
-    priority: int | None
-    expires: When | None
-    time_limit: float | None
-    soft_time_limit: float | None
-    serializer: str | None
-    compression: str | None
-    shared: bool
-    lazy: bool
-    send_events: bool
-    before_start: Handler
-    on_success: Handler
-    on_retry: Handler
-    on_failure: Handler
-    after_return: Handler
-
-
-CALL_NAMES: Final = frozenset(CallKeywords.__annotations__)
-RETRY_NAMES: Final = CALL_NAMES - {
-    "link", "link_error", "chain", "delivery_mode", "retries", "replaced_task_nesting",
-    "result_cls", "route_name", "stamped_headers",
-}  # fmt: skip
-"""A retry keeps these of its task."""
-TASK_NAMES: Final = frozenset(TaskKeywords.__annotations__) - {"base", "filter"}
-HANDLERS: Final = ("before_start", "on_success", "on_retry", "on_failure", "after_return")
-SEND_NAMES: Final = CALL_NAMES & TASK_NAMES - {"ignore_result"}
-"""Options of a task that are the defaults of its calls."""
 
 _AUTORETRY = tuple(each.name for each in fields(AutoRetry))
 _SETTING_OF: Final[Mapping[str, str]] = {
@@ -204,14 +51,13 @@ _REFUSED: Final[Mapping[str, str]] = {
     "backend": "the results of all tasks are kept by their app (result_backend); for another "
     "store, make another app",
     "chord": "chords come with the release 'Workflows'",
-    "declare": "declaring comes with the release 'API'",
-    "exchange_type": "it is that of the exchange",
+    "declare": "calls have it: apply_async(declare=[…])",
     "immediate": "no broker keeps it: messages wait for a worker",
     "router": "routers are named in task_routes",
     "task_type": "the name says which task it is",
 }
 """Known options that would change a task if they were left out silently, and why."""
-_CHANGES_NOTHING: Final[tuple[object, ...]] = (None, False, [], (), "direct")
+_CHANGES_NOTHING: Final[tuple[object, ...]] = (None, False, [], ())
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,7 +141,7 @@ def merge_task(declared: Mapping[str, Any], conf: Settings) -> TaskOptions:
         retry_on_worker_lost=own("retry_on_worker_lost", conf.task_retry_on_worker_lost),
         max_redeliveries=own("max_redeliveries", conf.task_max_redeliveries),
         dead_letters=own("dead_letters", conf.task_dead_letters),
-        throws=_classes(own("throws", ())),
+        throws=exception_types("throws", own("throws", ())),
         resultrepr_maxsize=own("resultrepr_maxsize", 1024),
         time_limit=own("time_limit", conf.task_time_limit),
         soft_time_limit=own("soft_time_limit", conf.task_soft_time_limit),
@@ -389,7 +235,7 @@ def check_task_names(options: Mapping[str, object], where: str) -> None:
     AutoRetry(**{name: cast(Any, options[name]) for name in _AUTORETRY if name in options})
     _max_retries(options)
     check_together(options, where)
-    _classes(options.get("throws", ()))
+    exception_types("throws", options.get("throws", ()))
     if options.get("compression") is not None:
         find_compression(options["compression"])
     delay = options.get("default_retry_delay", 0)
@@ -451,14 +297,6 @@ def _check_limits(options: TaskOptions) -> None:
             f"soft_time_limit is {soft} s and time_limit is {hard} s; "
             "the soft limit must not be above the hard one"
         )
-
-
-def _classes(value: object) -> ExceptionTypes:
-    items: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) else (value,)
-    for item in items:
-        if not (isinstance(item, type) and issubclass(item, BaseException)):
-            raise ValueError(f"throws names {item!r}; expected exception classes")
-    return items
 
 
 def seconds_option(name: str, value: object) -> float | None:

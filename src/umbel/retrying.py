@@ -11,9 +11,10 @@ from umbel.arguments import named_arguments, positional_arguments, positional_na
 from umbel.exceptions import MaxRetriesExceededError, Retry
 from umbel.handles import check_handles
 from umbel.instants import due
+from umbel.keywords import RETRY_NAMES
 from umbel.message import Posting
 from umbel.nexttry import next_posting
-from umbel.options import RETRY_NAMES, check_call_names
+from umbel.options import check_call_names
 from umbel.protocol import first_run_at
 from umbel.request import Context
 from umbel.retry import Backoff, retries_left

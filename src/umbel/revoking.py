@@ -12,6 +12,7 @@ from umbel.arguments import checked_id
 from umbel.exceptions import TaskRevokedError
 from umbel.message import Result
 from umbel.ports import Revocation
+from umbel.settings import result_life
 from umbel.states import READY_STATES, REVOKED
 from umbel.stored import encode_meta
 
@@ -46,7 +47,7 @@ def _store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
         if record is not None and record.state in READY_STATES
     }
     done = datetime.fromtimestamp(app.clock.wall(), app.zone).isoformat()
-    expires = app.conf.result_expires
+    life = result_life(app.conf, REVOKED)
     results = [
         Result(
             task_id=task_id,
@@ -58,7 +59,7 @@ def _store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
                 date_done=done,
                 form=app.result_format,
             ),
-            expires_at=app.clock.wall() + expires if expires else None,
+            expires_at=app.clock.wall() + life if life else None,
         )
         for task_id in ids
         if task_id not in final

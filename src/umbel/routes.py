@@ -42,7 +42,7 @@ _SEND_OPTIONS: Final = """
 """
 ROUTE_OPTIONS: Final = DESTINATION | frozenset(_SEND_OPTIONS.split())
 """What a route may set: the send options that make sense for more than one message."""
-NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,9 @@ class Call:
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     task: Any = None
+
+
+NO_CALL: Final = Call()
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from umbel.exchanges import Binding, Exchange, takes
 from umbel.queues import CACHE_SIZE, Bound, Broadcast, Queue, binding, queue_name, worker_direct
 from umbel.routes import (
     DESTINATION,
+    NO_CALL,
     NOTHING,
     ROUTE_OPTIONS,
     Call,
@@ -51,6 +52,7 @@ from umbel.routes import (
     others,
     route_rules,
 )
+from umbel.settings import Settings
 from umbel.warning import warn
 
 __all__ = [
@@ -75,7 +77,6 @@ __all__ = [
 T = TypeVar("T")
 
 _NAMED_IN_ERRORS: Final = 10
-_NO_CALL: Final = Call()
 _FOR_SERVERS: Final = ("expires", "message_ttl", "max_length", "max_length_bytes")
 
 
@@ -139,6 +140,21 @@ class Router:
         self._plain: dict[str, Routed] = {}
         self._warned: dict[str, None] = {}
 
+    @classmethod
+    def of(cls, conf: Settings) -> Router:
+        """Where messages go by these settings. Raises `ImproperlyConfigured`."""
+        return cls(
+            conf.task_routes,
+            conf.task_queues,
+            default_queue=conf.task_default_queue,
+            default_exchange=conf.task_default_exchange,
+            default_exchange_type=conf.task_default_exchange_type,
+            default_routing_key=conf.task_default_routing_key,
+            create_missing=conf.task_create_missing_queues,
+            missing_exchange_type=conf.task_create_missing_queue_exchange_type,
+            max_priority=conf.task_queue_max_priority,
+        )
+
     @property
     def queues(self) -> tuple[Queue, ...]:
         """The declared queues: those of `task_queues`, else the default queue alone."""
@@ -176,7 +192,7 @@ class Router:
         return [queue.name for queue in queues], [link for each in queues for link in each.links]
 
     def route(
-        self, task_name: str, options: Mapping[str, object] = NOTHING, call: Call = _NO_CALL
+        self, task_name: str, options: Mapping[str, object] = NOTHING, call: Call = NO_CALL
     ) -> Routed:
         """The address and the merged options of one call; `options` are those of the call.
 
@@ -231,7 +247,7 @@ class Router:
     def _route(self, task_name: str) -> Route:
         found = self._matched.get(task_name)
         if found is None:
-            found = self._ask(task_name, NOTHING, _NO_CALL)
+            found = self._ask(task_name, NOTHING, NO_CALL)
             _remember(self._matched, task_name, found)
         return found
 

@@ -1,4 +1,4 @@
-"""Send a task by its name, and find out where the messages of an app go."""
+"""Send a task by its name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from umbel.message import Posting
 from umbel.options import Plan, check_call_names
 from umbel.publish import Args, add_children, new_id
 from umbel.result import AsyncResult
-from umbel.routing import Router
-from umbel.settings import Settings
 from umbel.warning import warn
 
 if TYPE_CHECKING:
@@ -111,18 +109,3 @@ def custom_result(app: Umbel, plan: Plan, task_id: str) -> AsyncResult[Any]:
         return cls(task_id, app=app, task_name=plan.task, ignored=plan.ignore_result is True)
     made: AsyncResult[Any] = cls(task_id)
     return made
-
-
-def make_router(conf: Settings) -> Router:
-    """Where messages go by these settings. Raises `ImproperlyConfigured`."""
-    return Router(
-        conf.task_routes,
-        conf.task_queues,
-        default_queue=conf.task_default_queue,
-        default_exchange=conf.task_default_exchange,
-        default_exchange_type=conf.task_default_exchange_type,
-        default_routing_key=conf.task_default_routing_key,
-        create_missing=conf.task_create_missing_queues,
-        missing_exchange_type=conf.task_create_missing_queue_exchange_type,
-        max_priority=conf.task_queue_max_priority,
-    )

@@ -15,6 +15,7 @@ from umbel.exceptions import ImproperlyConfigured, LaterSetting, UnknownSetting
 from umbel.naming import BY_OLD_NAME, modern
 from umbel.settings_kinds import Setting, State, WrongValue
 from umbel.settings_table import CELERY_SETTINGS, UMBEL_SETTINGS, UNDECLARED_CELERY_SETTINGS
+from umbel.states import FAILURE
 from umbel.warning import warn
 
 __all__ = [
@@ -366,6 +367,12 @@ class Settings:
                 warn(_without_effect(setting), LaterSetting)
                 self._warned.add(name)
         return accepted
+
+
+def result_life(settings: Settings, state: str) -> float | None:
+    """Seconds that a result of this state is kept; None: it doesn't go by itself."""
+    failures = settings.result_failure_expires if state == FAILURE else None
+    return failures or settings.result_expires
 
 
 def resolve_acks_on_failure(

@@ -17,7 +17,7 @@ from typing import (
 )
 
 from umbel.current import Proxy, get_current_app
-from umbel.options import TaskKeywords
+from umbel.keywords import TaskKeywords
 
 if TYPE_CHECKING:
     from umbel.app import Umbel

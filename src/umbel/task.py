@@ -28,14 +28,8 @@ from umbel.arguments import (
 from umbel.calling import asend, asend_many, send, send_many
 from umbel.canvas import Signature, check_links, chunks, xmap, xstarmap
 from umbel.exceptions import NotProvided
+from umbel.keywords import HANDLERS, SEND_NAMES, TASK_NAMES, CallKeywords, Handler
 from umbel.options import (
-    HANDLERS,
-    NOTHING,
-    SEND_NAMES,
-    TASK_NAMES,
-    CallKeywords,
-    ExceptionTypes,
-    Handler,
     Plan,
     TaskOptions,
     check_call_names,
@@ -46,6 +40,8 @@ from umbel.portable import reduced_task
 from umbel.publish import Args, new_id
 from umbel.request import Context, enter, running
 from umbel.result import AsyncResult
+from umbel.retry import ExceptionTypes
+from umbel.routes import NOTHING
 from umbel.taskclass import class_options, wrap_options
 from umbel.typed import Typed, typed_parameters
 from umbel.whilerunning import WhileRunning

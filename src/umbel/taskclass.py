@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final
 
-from umbel.options import HANDLERS, TASK_NAMES
+from umbel.keywords import HANDLERS, TASK_NAMES
 
 _OPTIONS: Final = (TASK_NAMES | {"rate_limit"}) - {"name", *HANDLERS}
 _MISSING: Final = object()

@@ -72,6 +72,11 @@ def store_url(conf: Settings) -> str | None:
     return named
 
 
+def needs_a_server(url: str) -> bool:
+    """Whether a broker's URL is one of a server, which may not be there yet."""
+    return url.partition("://")[0] not in EMBEDDED
+
+
 def lives_in_one_process(url: str) -> bool:
     """Whether what lies behind a broker's or a result store's URL ends with this process."""
     return url.partition("://")[0] in ("memory", CACHE_IN_MEMORY)

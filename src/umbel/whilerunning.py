@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from umbel.arguments import checked_id
 from umbel.canvas import Signature
 from umbel.exceptions import Retry
+from umbel.keywords import RetryKeywords
 from umbel.message import Result
-from umbel.options import RetryKeywords
 from umbel.replacing import replace, replaced_here, send_in_place, signature_from_request
 from umbel.request import Child, Context, Requests, request_of
 from umbel.retrying import make_retry, next_try
+from umbel.settings import result_life
 from umbel.stored import encode_meta
 
 if TYPE_CHECKING:
@@ -150,8 +151,8 @@ class WhileRunning:
             return
         state = app.AsyncResult(task_id).state if state is None else state
         data = encode_meta(task_id, state, meta, form=app.result_format)
-        expires = app.conf.result_expires
-        store.put([Result(task_id, state, data, app.clock.wall() + expires if expires else None)])
+        life = result_life(app.conf, state)
+        store.put([Result(task_id, state, data, app.clock.wall() + life if life else None)])
 
 
 def as_task(part: WhileRunning) -> Task[..., Any]:

@@ -391,6 +391,26 @@ def test_backend_reads_and_writes_results(app: Umbel) -> None:
         _ = backend.client  # type: ignore[attr-defined]
 
 
+def test_results_live_as_long_whoever_stores_them(app: Umbel) -> None:
+    @app.task(store_eager_result=True)
+    def divide(by: int) -> float:
+        return 1 / by
+
+    app.conf.update(result_expires=100, result_failure_expires=5000)
+    app.backend.mark_as_done("good", 1)
+    app.backend.mark_as_failure("bad", KeyError("x"))
+    divide.update_state("going", "HALFWAY")
+    divide.update_state("failed", "FAILURE", KeyError("x"))
+    good, bad = divide.apply((1,)), divide.apply((0,))
+    divide.apply_async((1,), task_id="revoked").revoke()
+    ids = ["good", "bad", "going", "failed", good.id, bad.id, "revoked"]
+    store = app.store
+    assert store is not None
+    ends = [record.expires_at for record in store.get(ids) if record is not None]
+    lives = [end - app.clock.wall() for end in ends if end is not None]
+    assert lives == [100, 5000, 100, 5000, 100, 5000, 100]
+
+
 # Control
 
 

@@ -10,7 +10,7 @@ import pytest
 from docs.shown import WITHOUT_EFFECT, shown_by
 
 from docs import build
-from umbel.options import CallKeywords, TaskKeywords
+from umbel.keywords import CallKeywords, TaskKeywords
 from umbel.outcome import End, Options, decide
 from umbel.settings import SETTINGS, State
 

@@ -41,7 +41,10 @@ def announce(decided: Decided) -> None:
     try:
         # Most tasks succeed, and most workers don't say so.
         if end is not End.RETURNED or logger.isEnabledFor(logging.INFO):
-            _log(decided)
+            try:
+                _log(decided)
+            except BaseException:  # a value's or an exception's own text is the user's code too
+                logger.exception("The end of task %s can't be told.", execution.name)
         _announce(decided, task)
     finally:
         current_request.reset(token)
@@ -68,14 +71,14 @@ def _send(sent: Signal, decided: Decided) -> None:
     sender, arguments = _signal_arguments(sent.name, decided)
     try:
         sent.send(sender, **arguments)
-    except SystemExit:
+    except BaseException:
         logger.exception("A receiver of %s for task %s left.", sent.name, decided.execution.name)
 
 
 def _call_handler(handler: Callable[..., object], name: str, decided: Decided) -> None:
     try:
         handler(*_handler_arguments(name, decided))
-    except (Exception, SystemExit):
+    except BaseException:
         logger.exception("%s of task %s raised.", name, decided.execution.name)
 
 
@@ -86,7 +89,7 @@ def _call_errback(errback: Errback, decided: Decided) -> None:
     call = (execution.request, ended.error, traceback, *errback.args)
     try:
         errback.task(*call, **errback.kwargs)
-    except (Exception, SystemExit):
+    except BaseException:
         logger.exception("The errback %s of %s raised.", errback.task.name, execution.name)
 
 

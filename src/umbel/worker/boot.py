@@ -25,7 +25,7 @@ from umbel.drivers import BrokerDriver
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
 from umbel.routing import Queue, worker_direct
 from umbel.settings import censored
-from umbel.urls import lives_in_one_process
+from umbel.urls import lives_in_one_process, needs_a_server
 from umbel.worker.children import SPARE_SLOTS
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
@@ -68,10 +68,10 @@ def run_worker(app: Umbel, options: WorkerOptions) -> int:
     signals.celeryd_after_setup.send(worker.hostname, instance=worker, conf=app.conf)
     worker = _arrange(app, options)  # and these the queues
     setup = _make_setup(worker)
-    return _run_solo(worker, setup) if worker.pool == "solo" else _run_prefork(worker, setup)
+    return _run_solo(worker, setup) if worker.pool == "solo" else _run_pool(worker, setup)
 
 
-def _run_prefork(worker: Worker, setup: Setup) -> int:
+def _run_pool(worker: Worker, setup: Setup) -> int:
     def body(order: Order) -> int:
         name_process(f"ForkPoolWorker-{order.number}")
         return run_pool_process(setup, order)
@@ -111,8 +111,8 @@ def _reach_broker(worker: Worker, setup: Setup) -> None:
     again = conf.broker_connection_retry_on_startup
     if again is None:
         # A server may be about to start; a file that can't be opened is a mistake.
-        is_file = worker.app.connections.broker_url.startswith("sqlite:")
-        again = conf.broker_connection_retry and not is_file
+        has_server = needs_a_server(worker.app.connections.broker_url)
+        again = conf.broker_connection_retry and has_server
     waits = pauses(conf) if again else iter(())
     while True:
         try:

@@ -354,7 +354,7 @@ def _ended_by(
 def _tell(signal: signals.Signal, sender: object, **named: object) -> None:
     try:
         signal.send(sender, **named)
-    except SystemExit:
+    except BaseException:
         logger.exception("A receiver of %s left.", signal.name)
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Final
 
@@ -67,6 +68,16 @@ class Handling:
         self._replaces = replaces
         self._fail = fail
         self._executed = 0
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """What leaves this is no task's end: its task would never have one, nor its lane another
+        task. So the process ends, and what ran in it is buried."""
+        try:
+            yield
+        except BaseException:
+            logger.critical("A lane of process %d failed.", os.getpid(), exc_info=True)
+            self._fail(ExitCode.SOFTWARE)
 
     # Start.
 

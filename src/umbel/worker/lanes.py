@@ -17,13 +17,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import ctypes
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from umbel.exceptions import SoftTimeLimitExceeded
+
+logger = logging.getLogger("umbel.worker")
+
+LEFT_BEHIND: Final = 2.0
+"""Seconds that coroutines which tasks have left running are given to end once the loop does."""
 
 
 class Stopped(BaseException):
@@ -45,6 +51,8 @@ class Lane(ABC):
         """The hard limit that has passed, in seconds; only where a loop keeps it."""
         self.terminated: int | None = None
         """The signal in whose stead the running task was told to end: it was revoked."""
+        self.was_cancelled = False
+        """Whether anybody has cancelled the last task of `on_loop`."""
         self._runner: asyncio.Runner | None = None
 
     def reset(self) -> None:
@@ -87,8 +95,9 @@ class Lane(ABC):
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run an ``async def`` task on this lane's event loop, and wait for its end."""
-        if self._runner is None:
-            self._runner = asyncio.Runner()
+        if self._runner is None or self._runner.get_loop().is_closed():
+            # Not the thread's current loop: a task that isn't ``async def`` may close that one.
+            self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
 
         async def body() -> Any:
             self.loop_task = asyncio.current_task()
@@ -102,6 +111,11 @@ class Lane(ABC):
             return self._runner.run(body(), context=contextvars.copy_context())
         except asyncio.CancelledError as error:
             raise self.meaning(error) from None
+        finally:
+            if self.loop_task is not None:
+                # The task has stopped its loop, and would go on beside the next one.
+                self.loop_task = None
+                self.close()
 
     @contextmanager
     def on_loop(self, soft: float | None, hard: float | None) -> Iterator[None]:
@@ -130,6 +144,7 @@ class Lane(ABC):
             self.loop_task = None
             for timer in timers:
                 timer.cancel()
+            self.was_cancelled = task.cancelling() > 0
             while task.cancelling():
                 task.uncancel()
 
@@ -142,7 +157,8 @@ class Lane(ABC):
     def close(self) -> None:
         """Close the event loop."""
         if self._runner is not None:
-            self._runner.close()
+            close_loop(self._runner)
+            self._runner = None
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         def cancel() -> None:
@@ -199,6 +215,27 @@ class ThreadLane(Lane):
                     _raise_in_thread(self._thread, error)
             finally:
                 self._lock.release()
+
+
+def close_loop(runner: asyncio.Runner) -> None:
+    """Close a loop for good, whatever tasks have left there.
+
+    Coroutines that still run are cancelled; what then takes longer than `LEFT_BEHIND`, and threads
+    of the loop's executor, end with the process.
+    """
+    loop = runner.get_loop()
+    if loop.is_closed():
+        return
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        _, stubborn = loop.run_until_complete(asyncio.wait(left, timeout=LEFT_BEHIND))
+        if stubborn:
+            logger.warning("%d coroutines that tasks have left behind don't end.", len(stubborn))
+            return
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
 
 
 def _raise_in_thread(thread: int, error: type[BaseException] | None) -> None:

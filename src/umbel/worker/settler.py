@@ -86,7 +86,7 @@ class Settler:
             decided = self._decide(execution, ended)
             for posting in decided.settlement.follow_ups:
                 pack(posting.message)
-        except Exception as error:
+        except BaseException as error:
             execution.request.follow_ups.clear()
             einfo = ExceptionInfo.of(error)
             # What can't be encoded was made by the task, or is what it was told to send.
@@ -356,6 +356,13 @@ def _dead(ended: Ended, verdict: Verdict) -> Dead:
     return Dead(_sentence(ended), error)
 
 
+def _repr_of(error: BaseException) -> str:
+    try:
+        return safe_repr(error)
+    except BaseException as unreadable:
+        return f"<unreadable: {type(unreadable).__name__}>"
+
+
 def _sentence(ended: Ended) -> str:
     """How it ended, for dead letters and histories."""
     error = ended.error
@@ -365,9 +372,9 @@ def _sentence(ended: Ended) -> str:
         kind = "hard" if isinstance(error, TimeLimitExceeded) else "soft"
         return f"{type(error).__name__}: its {kind} time limit of {error.args[0]} s had passed"
     try:
-        text = str(error.reason if isinstance(error, Reject) else error)
-    except Exception:  # the class is the user's
-        text = ""
-    sentence = f"{type(error).__name__}: {text or safe_repr(error)}"[:500]
+        text = str(error.reason if isinstance(error, Reject) else error) or safe_repr(error)
+    except BaseException:  # the class is the user's
+        text = _repr_of(error)
+    sentence = f"{type(error).__name__}: {text}"[:500]
     # A file name that isn't UTF-8, for one, is text with half surrogate pairs, which none can keep.
     return sentence.encode("utf-8", "backslashreplace").decode()

@@ -9,6 +9,7 @@ import inspect
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from umbel.message import Delivery
@@ -16,7 +17,7 @@ from umbel.task import Task
 from umbel.worker.desk import Refused
 from umbel.worker.execution import Ended, Execution
 from umbel.worker.handling import POLL, Handling
-from umbel.worker.lanes import ThreadLane
+from umbel.worker.lanes import ThreadLane, close_loop
 from umbel.worker.settler import Decided
 
 AT_ONCE: Final = 16
@@ -38,8 +39,9 @@ class LoopPool:
         self._has_called = False
 
     def work(self) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._work())
+        runner = asyncio.Runner()
+        runner.run(self._work())
+        close_loop(runner)
         self._threads.shutdown()
         for lane in self.lanes:
             lane.close()
@@ -84,7 +86,12 @@ class LoopPool:
         if self._handling.start(execution, lane, keeps_soft_limit=on_loop):
             running = self._loop.create_task(self._run(execution, self.lanes[lane], on_loop))
             self._running.add(running)
-            running.add_done_callback(self._running.discard)
+            running.add_done_callback(self._has_run)
+
+    def _has_run(self, running: asyncio.Task[None]) -> None:
+        with self._handling.guard():
+            running.result()
+        self._running.discard(running)
 
     async def _free_lane(self) -> int:
         while self._desk.free_lanes.empty():
@@ -104,6 +111,8 @@ class LoopPool:
         ended: Ended
         if on_loop:
             ended = await self._handling.executor.run_on_loop(execution, lane)
+            if lane.was_cancelled:
+                await _outlive_cancellation()
             await self._close(self._handling.decide(execution, ended), lane.index)
         else:
             ended = await self._in_thread(lambda: self._run_here(execution, lane))
@@ -154,3 +163,10 @@ class LoopPool:
     def _call(self) -> None:
         self._has_called = False
         self._desk.call()
+
+
+async def _outlive_cancellation() -> None:
+    """A task may be cancelled in its last step: before Python 3.13, that then cancels what it
+    awaits next, which would be ours."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)

@@ -57,10 +57,11 @@ class ThreadPool:
     def _serve(self, lane: ThreadLane, inbox: SimpleQueue[Execution | None]) -> None:
         """One lane's thread."""
         handling = self._handling
-        while (execution := inbox.get()) is not None:
-            began = time.perf_counter()
-            ended = handling.executor.run(execution, lane)
-            handling.close(handling.decide(execution, ended), lane.index)
-            handling.note(execution, ended, began)
-            self._desk.call()
-        lane.close()
+        with handling.guard():
+            while (execution := inbox.get()) is not None:
+                began = time.perf_counter()
+                ended = handling.executor.run(execution, lane)
+                handling.close(handling.decide(execution, ended), lane.index)
+                handling.note(execution, ended, began)
+                self._desk.call()
+            lane.close()
