@@ -158,6 +158,12 @@ class Redis(Server):
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    def flush(self) -> None:
+        """Forget all that it keeps."""
+        with socket.create_connection(("127.0.0.1", self.port)) as sock:
+            sock.sendall(b"FLUSHALL\r\n")
+            assert sock.recv(64).startswith(b"+OK")
+
 
 class PostgreSQL(Server):
     package = "postgresql"

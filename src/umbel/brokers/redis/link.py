@@ -7,7 +7,7 @@ here: a request that couldn't be sent was not done, and of one whose reply was l
 from __future__ import annotations
 
 import os
-import time
+import select
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,8 +32,6 @@ Reply = Any
 CONNECT_TIMEOUT: Final = 0.9
 REPLY_TIMEOUT: Final = 0.9
 """Seconds; together with the one above below the 2 s within which a publish says yes or no."""
-_LOOK_AFTER: Final = 0.1
-"""Seconds after which an idle connection may have been closed without our having noticed."""
 _PORT: Final = 6379
 
 _SENTENCES: Final = (
@@ -59,6 +57,10 @@ class Wire(Protocol):
     def send_command(self, *command: Argument, check_health: bool = True) -> None: ...
     def read_response(self, disable_decoding: bool = False) -> Reply: ...
     def can_read(self, timeout: float = 0) -> bool: ...
+
+
+_Idle = tuple[Wire, Callable[[float], list[tuple[int, int]]]]
+"""A connection, and the question whether there is something to read."""
 
 
 class ReplyLost(Exception):
@@ -121,7 +123,7 @@ class Link:
     def __init__(self, address: Address, unavailable: type[OperationalError]) -> None:
         self.address = address
         self._unavailable = unavailable
-        self._idle: deque[tuple[Wire, float]] = deque()
+        self._idle: deque[_Idle] = deque()
         self._closed = False
 
     def open(self) -> None:
@@ -140,14 +142,14 @@ class Link:
 
     def calls(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
         """The replies to several commands, sent together."""
-        connection = self._take()
+        idle = connection, _ = self._take()
         try:
             packed = connection.pack_commands(commands)
             connection.send_packed_command(packed, check_health=False)
         except (errors.RedisError, OSError) as error:
             connection.disconnect()
             raise self.refused(error) from error
-        return self._read(connection, len(commands))
+        return self._read(idle, len(commands))
 
     def run(self, script: Script, *arguments: Argument) -> Reply:
         """A script's reply; the server is given its text when it doesn't know it (any more)."""
@@ -165,15 +167,16 @@ class Link:
         server = self.address.server
         return self._unavailable(f"{server} was asked and its answer was lost: {error.__cause__}")
 
-    def _take(self) -> Wire:
+    def _take(self) -> _Idle:
         """A connection that is made and has nothing left to read."""
         while self._idle:
             try:
-                connection, since = self._idle.pop()
+                connection, poll = self._idle.pop()
             except IndexError:
                 break
-            if time.monotonic() - since < _LOOK_AFTER or not _is_dirty(connection):
-                return connection
+            # Something to read where nothing was asked: the end.
+            if not poll(0):
+                return connection, poll
             connection.disconnect()
         connection = self.address.connection()
         try:
@@ -181,9 +184,12 @@ class Link:
         except (errors.RedisError, OSError) as error:
             connection.disconnect()
             raise self.refused(error) from error
-        return connection
+        poller = select.poll()
+        poller.register(socket_of(connection), select.POLLIN)
+        return connection, poller.poll
 
-    def _read(self, connection: Wire, count: int) -> list[Reply]:
+    def _read(self, idle: _Idle, count: int) -> list[Reply]:
+        connection = idle[0]
         replies: list[Reply] = []
         failed: errors.ResponseError | None = None
         try:
@@ -202,7 +208,7 @@ class Link:
         if self._closed:
             connection.disconnect()
         else:
-            self._idle.append((connection, time.monotonic()))
+            self._idle.append(idle)
         if failed is not None:
             self._raise(failed)
         return replies
@@ -216,14 +222,6 @@ class Link:
 def socket_of(connection: Wire) -> Any:
     """The socket of a connection that is made; redis-py has no public name for it."""
     return connection._sock  # type: ignore[attr-defined]  # see above
-
-
-def _is_dirty(connection: Wire) -> bool:
-    """Whether there is something to read where nothing was asked: mostly the end."""
-    try:
-        return bool(connection.can_read(0))
-    except (errors.RedisError, OSError):
-        return True
 
 
 def _known_to_redis_py(url: str) -> str:
