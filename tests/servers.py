@@ -73,6 +73,11 @@ class Server(ABC):
             assert time.monotonic() < deadline, f"it doesn't answer: {self.log}"
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int | None:
+        """None while it doesn't run."""
+        return None if self._process is None else self._process.pid
+
     def kill(self) -> None:
         """End it without notice, and everything that it started."""
         if self._process is not None:

@@ -279,6 +279,11 @@ class RedisBroker:
             self._idle_waiters.append(waiter)
         return False
 
+    @property
+    def waiting(self) -> int:
+        """How many threads wait now, for tests and tools."""
+        return len(self._waiters) - len(self._idle_waiters)
+
     def _waiter(self) -> Waiter:
         try:
             return self._idle_waiters.pop()

@@ -9,6 +9,9 @@ local at = tonumber(now)
 local revocations = tonumber(call('GET', key('revocations:version')) or 0)
 if call('EXISTS', key('run:' .. run)) == 0 then return { revocations } end
 
+-- The first thing written takes memory away, so that a server at its limit lets the rest happen.
+call('ZREMRANGEBYSCORE', key('ended'), '-inf', num(at - tonumber(ARGV[4])))
+
 local runs = {}
 for _, name in ipairs(call('ZRANGE', key('runs'), 0, -1)) do
   local known = call('HMGET', key('run:' .. name), 'seen', 'lease', 'info')
@@ -50,7 +53,6 @@ runs = alive
 
 sweep(now, limits)
 for _, queue in ipairs(call('HKEYS', key('queues'))) do retain(queue, now, limits) end
-call('ZREMRANGEBYSCORE', key('ended'), '-inf', num(at - tonumber(ARGV[4])))
 
 local old = {}
 local oldest = call('ZRANGE', key('revocations'), 0, 0)[1]

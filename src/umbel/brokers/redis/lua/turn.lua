@@ -144,6 +144,8 @@ end
 -- A turn that did nothing isn't written down.
 if #q[4] > 0 or #out > 0 or q[5] > begin then
   local fields = { 'begin', num(math.max(begin, q[5])), 'last', num(last) }
+  -- A server at its memory limit lets a script write that has begun with what needs none.
+  if #q[4] == 0 and #out == 0 then call('HDEL', okey, 'none') end
   if number > 0 then
     fields[5], fields[6] = 'turn', num(number)
     fields[7], fields[8] = 'reply', cmsgpack.pack({ first, lost, refused })
