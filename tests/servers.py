@@ -150,6 +150,7 @@ class Redis(Server):
             self.binary("redis-server", "valkey-server"), "--bind", "127.0.0.1",
             "--port", str(self.port), "--dir", str(self.folder), "--save", "",
             "--appendonly", "yes", "--appendfsync", "no",
+            "--unixsocket", self.socket, "--unixsocketperm", "777",
         ]  # fmt: skip
 
     def answers(self) -> bool:
@@ -162,6 +163,10 @@ class Redis(Server):
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def socket(self) -> str:
+        return str(self.folder / "socket")
 
     def flush(self) -> None:
         """Forget all that it keeps."""
