@@ -229,7 +229,7 @@ class TestCelerysForms:
         assert client.exists(QUEUE) == 0
         assert (
             client.zrange(f"umbel:{{{QUEUE}}}:due", 0, -1, withscores=True)[0][1] == 1_800_000_010.5
-        )  # type: ignore[index]
+        )
 
 
 class TestOptions:
