@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MethodType
 from typing import Any, cast
 
@@ -13,8 +13,8 @@ from umbel.task import Task
 Changes = Mapping[str, Any]
 
 
-def annotate(task: Task[..., Any], annotations: object) -> None:
-    """Change `task` by the setting: what is for all (``*``), then what is for its name.
+def annotate(task: Task[..., Any], annotations: Iterable[object]) -> None:
+    """Change `task` by each of these: by what is for all (``*``), then by what is for its name.
 
     A handler is a function whose first parameter is the task. Raises `ImproperlyConfigured`,
     and what assigning the option raises.
@@ -25,8 +25,8 @@ def annotate(task: Task[..., Any], annotations: object) -> None:
             setattr(task, name, MethodType(value, task) if handler else value)
 
 
-def _changes(task: Task[..., Any], annotations: object) -> Iterator[Changes]:
-    for each in annotations if isinstance(annotations, (list, tuple)) else (annotations,):
+def _changes(task: Task[..., Any], annotations: Iterable[object]) -> Iterator[Changes]:
+    for each in annotations:
         if isinstance(each, Mapping):
             yield from (each[key] for key in ("*", task.name) if each.get(key))
             continue

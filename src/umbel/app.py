@@ -55,9 +55,9 @@ from umbel.serializers import Serializer
 from umbel.signals import Signal
 from umbel.task import Task
 from umbel.urls import DEFAULT_URL
+from umbel.waiting import Waiters
 
 if TYPE_CHECKING:
-    from umbel.waiting import Waiters
     from umbel.why import Why
 
 P = ParamSpec("P")
@@ -137,6 +137,8 @@ class Umbel(CeleryNames):
         """Serializers of this app alone, by name: `setup_security` adds ``auth``."""
         self.publisher = Publisher(self.connections, self._conf, clock, self.serializers)
         self.dead = DeadLetters(self)
+        self.waiters = Waiters(partial(store_of, self))
+        """What waits for results for coroutines."""
         self._router: tuple[int, Router] | None = None
         self._result_format: tuple[int, ResultFormat] | None = None
         self._kept_results: KeptResults | None = None
@@ -213,16 +215,6 @@ class Umbel(CeleryNames):
     ) -> AsyncResult[Any]:
         """The result of the message of this id."""
         return AsyncResult(id, backend, task_name, self, parent)
-
-    @property
-    def waiters(self) -> Waiters:
-        """What waits for results for coroutines."""
-        if "_waiters" not in self.__dict__:
-            from umbel.waiting import Waiters  # loads asyncio, which others need not
-
-            self.__dict__.setdefault("_waiters", Waiters(partial(store_of, self)))
-        kept: Waiters = self.__dict__["_waiters"]
-        return kept
 
     @property
     def kept_results(self) -> KeptResults | None:
@@ -378,8 +370,7 @@ class Umbel(CeleryNames):
         What coroutines send is published first. Whoever waits for results is told.
         """
         self.publisher.close()
-        if "_waiters" in self.__dict__:
-            self.waiters.close()
+        self.waiters.close()
         self.connections.close()
 
     def __enter__(self) -> Self:

@@ -169,8 +169,7 @@ class WithTasks(Configured):
 
     def annotate(self, task: Task[..., Any]) -> None:
         """Change a task by `task_annotations`; done for each as it is registered."""
-        if self.conf.task_annotations is not None:
-            annotate(task, self.conf.task_annotations)
+        annotate(task, self.annotations)
 
     def type_checker(
         self, fun: Callable[..., object], bound: bool = False

@@ -19,6 +19,7 @@ from umbel.ports import ResultStore
 from umbel.resultstate import ResultState, read_all
 from umbel.states import READY_STATES
 from umbel.stored import Meta, as_dict, raise_failure, state_in, value_in
+from umbel.waiting import Want, Watch
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -129,8 +130,6 @@ class AsyncResult(ResultState, Generic[R_co]):
     async def __aiter__(self) -> AsyncIterator[Change]:
         """The states that are seen while the task goes on, the present one first, the final one
         last. Of states that follow each other at once the last one is seen."""
-        from umbel.waiting import Want
-
         meta, seen, want = self._known(), None, Want.NOW
         while not self.ignored:
             if meta is None:
@@ -156,7 +155,6 @@ class AsyncResult(ResultState, Generic[R_co]):
         raises, and what the store does, goes to `on_error`, or into the log. `weak` is taken for
         Celery's sake and has no meaning.
         """
-        from umbel.waiting import Want, Watch
 
         def deliver(record: Result | None, error: BaseException | None) -> None:
             try:
@@ -296,8 +294,6 @@ class AsyncResult(ResultState, Generic[R_co]):
 
     async def _await_end(self, wait: Wait, follow: bool, on_message: OnMessage | None) -> None:
         import asyncio
-
-        from umbel.waiting import Want
 
         want = Want.READY if on_message is None else Want.CHANGE
         meta, seen = self._known(), None

@@ -7,7 +7,6 @@ while, so an app that nobody uses any more can go. A fork inherits nothing of it
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import copy
@@ -17,7 +16,10 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import asyncio
 
 IDLE: Final = 5.0
 """Seconds without work after which a thread ends."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from umbel.message import Posting
 from umbel.options import Plan
-from umbel.publish import Args, add_children, new_id
+from umbel.publish import add_children, new_id
 from umbel.result import AsyncResult
 from umbel.routes import NOTHING
 from umbel.sending import custom_result
+from umbel.typed import Args
 
 if TYPE_CHECKING:
     from umbel.task import Task

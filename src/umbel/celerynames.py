@@ -7,18 +7,22 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from umbel.absent import APP, REPLACED_CLASSES, refuse_class, without
 from umbel.appsettings import as_app
 from umbel.apptasks import WithTasks
 from umbel.backend import Backend
-from umbel.commands import bugreport, command_line
+from umbel.commands import command_line
 from umbel.control import Control
-from umbel.current import get_current_task, set_current, set_default
+from umbel.current import (
+    get_current_task,
+    get_current_worker_task,
+    set_current,
+    set_default,
+)
 from umbel.handles import Connection, Producer, connection_of
 from umbel.publish import ORIGIN
-from umbel.request import executing
 
 if TYPE_CHECKING:
     from umbel.task import Task
@@ -53,8 +57,7 @@ class CeleryNames(WithTasks):
     @property
     def current_worker_task(self) -> Task[..., Any] | None:
         """The task that a worker executes here; None in tasks that are called like functions."""
-        running = executing()
-        return None if running is None else cast("Task[..., Any]", running.task)
+        return get_current_worker_task()
 
     @functools.cached_property
     def backend(self) -> Backend:
@@ -123,6 +126,8 @@ class CeleryNames(WithTasks):
 
     def bugreport(self) -> str:
         """What a report of a mistake should tell of this machine and app, as text."""
+        from umbel.report import bugreport  # nothing else needs it
+
         return bugreport(as_app(self))
 
     def select_queues(self, queues: Iterable[str] | None = None) -> None:

@@ -10,17 +10,19 @@ already, it may be stored or not.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from umbel.background import IDLE, Answer, Background, answer, own, settle
 from umbel.exceptions import BrokerUnavailable, OperationalError
 from umbel.message import Posting
 from umbel.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    import asyncio
 
 MOST_IN_ONE_STEP: Final = 1000
 MOST_BYTES_IN_ONE_STEP: Final = 16 * 2**20
@@ -77,6 +79,8 @@ class Coalescer(Background):
         `BrokerUnavailable` is repeated by `policy`. Raises what `make` raises, and what publishing
         raises.
         """
+        import asyncio  # takes 30 ms, which only coroutines need to pay
+
         loop = asyncio.get_running_loop()
         while len(self._queue) + len(self._gathered.get(loop, ())) >= MOST_WAITING:
             await self._room(loop)

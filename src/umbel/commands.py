@@ -16,9 +16,3 @@ def command_line(app: Umbel, arguments: Sequence[str]) -> int:
     with warnings.catch_warnings():  # the command line shows them in its own way
         code: int = import_module("umbel.cli").main(arguments, app)
     return code
-
-
-def bugreport(app: Umbel) -> str:
-    """What ``umbel report`` prints."""
-    text: str = import_module("umbel.report").bugreport(app)
-    return text

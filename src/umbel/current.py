@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from umbel.exceptions import ImproperlyConfigured
-from umbel.request import current_request
+from umbel.request import current_request, executing
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -59,6 +59,12 @@ def get_current_app() -> Umbel:
 def get_current_task() -> Task[..., Any] | None:
     """The task that runs here, the innermost; None outside tasks."""
     running = current_request.get()
+    return None if running is None else cast("Task[..., Any]", running.task)
+
+
+def get_current_worker_task() -> Task[..., Any] | None:
+    """The task that a worker executes here; None in tasks that are called like functions."""
+    running = executing()
     return None if running is None else cast("Task[..., Any]", running.task)
 
 

@@ -156,7 +156,7 @@ def _cache_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> 
             "result_keep is set, and Memcached can't list what it keeps; leave it unset, or keep "
             "results elsewhere"
         )
-    if scheme == "cache+memory":
+    if scheme == CACHE_IN_MEMORY:
         from umbel.stores.memory import MemoryStore
 
         return MemoryStore(CACHE_IN_MEMORY, clock=clock)

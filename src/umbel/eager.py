@@ -22,13 +22,13 @@ from umbel.einfo import ExceptionInfo
 from umbel.exceptions import Ignore, Reject, Replaced, Retry
 from umbel.message import Result
 from umbel.outcome import End, Options, Verdict, decide
-from umbel.publish import Args, machine_name, stamps_in
+from umbel.publish import machine_name, stamps_in
 from umbel.request import Context, executing, running
 from umbel.serialization import JSON, dumps_call, loads_call
 from umbel.settings import result_life
 from umbel.stored import encode_meta
 from umbel.task import Task, no_handler
-from umbel.typed import Unfit, signature_of, typed_return
+from umbel.typed import Args, Unfit, signature_of, typed_return
 
 if TYPE_CHECKING:
     from umbel.app import Umbel

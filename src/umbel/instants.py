@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from umbel.exceptions import ImproperlyConfigured
+from umbel.saferepr import safe_repr
 from umbel.settings import Settings
 
 When = float | timedelta | datetime | str
@@ -126,9 +127,12 @@ def _named_zone(name: str) -> tzinfo:
 def _seconds(name: str, seconds: object, now: float) -> float:
     if isinstance(seconds, timedelta):
         seconds = seconds.total_seconds()
-    if not isinstance(seconds, int | float) or not now + seconds <= _LATEST:
-        raise ValueError(f"{name} is {seconds!r}; expected a number of seconds")
-    return seconds
+    try:
+        if isinstance(seconds, int | float) and now + seconds <= _LATEST:
+            return seconds
+    except OverflowError:  # a whole number above every float
+        pass
+    raise ValueError(f"{name} is {safe_repr(seconds, 80)}; expected a number of seconds")
 
 
 def _after(seconds: float, now: float, zone: tzinfo) -> Due:
@@ -148,7 +152,7 @@ def _instant(name: str, value: object, zone: tzinfo) -> Due:
     except ValueError:
         pass
     raise ValueError(
-        f"{name} is {value!r:.80}; expected a datetime or a text in ISO-8601, such as "
+        f"{name} is {safe_repr(value, 80)}; expected a datetime or a text in ISO-8601, such as "
         "'2026-12-24T18:00:00+01:00'"
     )
 

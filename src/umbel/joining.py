@@ -5,6 +5,7 @@ Inside a worker code may not wait, unless it says so.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from inspect import iscoroutine
 from typing import Any, Final
 
 from umbel.request import Running, current_request
+from umbel.saferepr import safe_repr
 
 LONGEST_WAIT: Final = 60.0
 """Seconds; a wait without an end asks again now and then, since a store may have been emptied
@@ -64,6 +66,11 @@ class Wait:
     def __init__(
         self, timeout: float | None, interval: float, on_interval: OnInterval | None
     ) -> None:
+        if timeout is not None:
+            timeout = _seconds("timeout", timeout)
+        interval = _seconds("interval", interval)
+        if on_interval is not None and not callable(on_interval):
+            raise TypeError(f"on_interval is {safe_repr(on_interval, 80)}; expected a function")
         self.timeout = timeout
         self.on_interval = on_interval
         self._interval = interval
@@ -86,6 +93,16 @@ class Wait:
             return False
         self._next = now + self._interval
         return True
+
+
+def _seconds(name: str, value: object) -> float:
+    """`value`, unless no clock can tell its end. Raises `ValueError`."""
+    try:
+        if isinstance(value, int | float) and not math.isnan(value):
+            return value
+    except OverflowError:  # a whole number above every float
+        pass
+    raise ValueError(f"{name} is {safe_repr(value, 80)}; expected a number of seconds")
 
 
 async def called(function: Callable[..., object], *args: object) -> None:

@@ -6,7 +6,6 @@ The options that there are stand in `umbel.keywords`.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import tzinfo
@@ -24,6 +23,7 @@ from umbel.retry.auto import check_together, max_retries_of
 from umbel.retry.checks import exception_types
 from umbel.routes import NO_CALL
 from umbel.routing import Address, Call, Router
+from umbel.saferepr import safe_repr
 from umbel.settings import Settings, resolve_acks_on_failure, resolve_acks_on_timeout
 from umbel.settings_kinds import DELIVERY_MODE, WrongValue
 from umbel.typed import Typed
@@ -303,9 +303,11 @@ def seconds_option(name: str, value: object) -> float | None:
     """A time limit; None or 0 is no limit. Raises `ValueError`."""
     if value is None or value == 0:
         return None
-    if isinstance(value, (int, float)) and math.isfinite(value) and 0 < value < 1e9:
+    if isinstance(value, (int, float)) and 0 < value < 1e9:
         return value
-    raise ValueError(f"{name} is {value!r}; expected a number of seconds, or None for no limit")
+    raise ValueError(
+        f"{name} is {safe_repr(value, 80)}; expected a number of seconds, or None for no limit"
+    )
 
 
 def priority_option(value: object) -> int:
@@ -313,7 +315,8 @@ def priority_option(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 9:
         return value
     raise ValueError(
-        f"priority is {value!r}; expected a whole number from 0 to 9, where 9 is served first"
+        f"priority is {safe_repr(value, 80)}; expected a whole number from 0 to 9, where 9 is "
+        "served first"
     )
 
 
@@ -322,7 +325,9 @@ def delivery_mode_option(value: object) -> int:
     try:
         return cast(int, DELIVERY_MODE.accept(value))
     except WrongValue:
-        raise ValueError(f"delivery_mode is {value!r}; expected {DELIVERY_MODE.text}") from None
+        raise ValueError(
+            f"delivery_mode is {safe_repr(value, 80)}; expected {DELIVERY_MODE.text}"
+        ) from None
 
 
 def _priority_of_parent() -> object:

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from umbel.batches import Batching, collected, current_batch, just
 from umbel.clock import Clock
+from umbel.coalescing import Coalescer
 from umbel.connections import Connections
 from umbel.exceptions import BrokerUnavailable, MessageTooLarge
 from umbel.formats import CallFormat, Serializers, encode_call, format_of, sent_call
@@ -31,11 +32,7 @@ from umbel.saferepr import safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish, task_sent
-
-if TYPE_CHECKING:
-    from umbel.coalescing import Coalescer
-
-Args = tuple[Any, ...] | list[Any]
+from umbel.typed import Args
 
 
 def new_id() -> str:
@@ -80,6 +77,8 @@ class Publisher:
         self._conf = conf
         self._clock = clock
         self._serializers = serializers
+        self.coalescer = Coalescer(lambda postings: self._publish(postings, None))
+        """What publishes for coroutines."""
 
     def call_format(self, serializer: str | None, compression: str | None) -> CallFormat | None:
         """How bodies are made by these options; None: plain JSON. See `CallFormat.find`."""
@@ -187,25 +186,11 @@ class Publisher:
             if collected(self, made):
                 return
             make = partial(just, made)
-        postings = await self.coalescer.send(make, policy)
-        if after_task_publish.receivers or task_sent.receivers:
-            self.announce_sent(postings)
-
-    @property
-    def coalescer(self) -> Coalescer:
-        """What publishes for coroutines."""
-        if "_coalescer" not in self.__dict__:
-            from umbel.coalescing import Coalescer  # loads asyncio, which others need not
-
-            made = Coalescer(lambda postings: self._publish(postings, None))
-            self.__dict__.setdefault("_coalescer", made)
-        kept: Coalescer = self.__dict__["_coalescer"]
-        return kept
+        self.announce_sent(await self.coalescer.send(make, policy))
 
     def close(self) -> None:
         """Publish what coroutines have sent, or tell them that it can't be."""
-        if "_coalescer" in self.__dict__:
-            self.coalescer.close()
+        self.coalescer.close()
 
     def batch(self, policy: RetryPolicy | None) -> Batching:
         """Collect what is sent inside, and publish it in one step at the end."""

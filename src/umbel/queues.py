@@ -17,6 +17,7 @@ from typing import Any, Final
 from umbel.exceptions import ImproperlyConfigured
 from umbel.exchanges import Binding, Exchange, binding_arguments
 from umbel.message import MAX_PRIORITY
+from umbel.saferepr import safe_repr
 
 # Names come from the program, but `send_task` may be given made-up ones; memory stays bounded.
 CACHE_SIZE: Final = 10_000
@@ -97,12 +98,18 @@ class Queue:
                 "leave it out. Queues are declared when something is sent to them"
             )
         queue_name(name)
-        ways = tuple(bindings or ())
         if isinstance(exchange, list | tuple | set | frozenset):
-            ways = (*exchange, *ways)
+            ways = (*_ways(exchange, name), *_ways(bindings, name))
             exchange = None
+        else:
+            ways = _ways(bindings, name)
         main = exchange_of(exchange, exchange_type, name)
         top: object = max_priority
+        if not (queue_arguments is None or isinstance(queue_arguments, Mapping)):
+            raise TypeError(
+                f"queue_arguments of queue {name!r} is {safe_repr(queue_arguments, 80)}; expected "
+                "a dict such as {'x-max-priority': 10}"
+            )
         if top is None:
             top = (queue_arguments or {}).get(_PRIORITY_ARGUMENT)
         put = functools.partial(object.__setattr__, self)
@@ -308,6 +315,24 @@ def _key(key: str, exchange: Exchange, name: str) -> str:
     return name if exchange.type in ("direct", "topic") else ""
 
 
+def _ways(bindings: object, name: str) -> tuple[Bound, ...]:
+    """The bindings that a queue is given. Raises `TypeError`."""
+    expected = "binding(exchange, routing_key), one or several in a list"
+    if bindings is None:
+        return ()
+    if not isinstance(bindings, Iterable):
+        raise TypeError(
+            f"bindings of queue {name!r} is {safe_repr(bindings, 80)}; expected {expected}"
+        )
+    ways = tuple(bindings)
+    for way in ways:
+        if not isinstance(way, Bound):
+            raise TypeError(
+                f"bindings of queue {name!r} names {safe_repr(way, 80)}; expected {expected}"
+            )
+    return ways
+
+
 def _arguments(value: object, name: str) -> tuple[tuple[str, Any], ...]:
     return binding_arguments(value, f"the binding of queue {name!r}")
 
@@ -317,7 +342,8 @@ def _checked_top(name: str, top: object) -> int | None:
         return None
     if isinstance(top, bool) or not (isinstance(top, int) and 0 <= top <= 255):
         raise ValueError(
-            f"max_priority of queue {name!r} is {top!r}; expected a whole number from 0 to 255"
+            f"max_priority of queue {name!r} is {safe_repr(top, 80)}; expected a whole number "
+            "from 0 to 255"
         )
     return min(top, MAX_PRIORITY)
 

@@ -25,12 +25,12 @@ from umbel.ports import ResultStore
 from umbel.resultstate import read_all, store_of
 from umbel.states import FAILURE, READY_STATES, SUCCESS
 from umbel.stored import as_dict, state_in
+from umbel.waiting import Waiter, Want, Watch
 
 if TYPE_CHECKING:
     import asyncio
 
     from umbel.app import Umbel
-    from umbel.waiting import Waiter
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -72,8 +72,6 @@ class as_completed(Generic[R_co]):
 
     async def __aiter__(self) -> AsyncIterator[AsyncResult[R_co]]:
         import asyncio
-
-        from umbel.waiting import Want, Watch
 
         wait, loop = self._wait(), asyncio.get_running_loop()
         ended: asyncio.Queue[_Ended] = asyncio.Queue()

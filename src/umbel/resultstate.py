@@ -12,11 +12,11 @@ from umbel.message import Result
 from umbel.ports import ResultStore
 from umbel.states import FAILURE, READY_STATES, SUCCESS
 from umbel.stored import Meta, decode_meta, state_in, value_in
+from umbel.waiting import Waiter, Want
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
     from umbel.asyncresult import AsyncResult
-    from umbel.waiting import Waiter
 
 
 class ResultState:
@@ -148,8 +148,6 @@ class ResultState:
         return self._take(self.backend.get([self.id])[0]) if meta is None else meta
 
     async def _aread(self) -> Meta | None:
-        from umbel.waiting import Want
-
         meta = self._known()
         if meta is not None:
             return meta

@@ -46,7 +46,8 @@ def _store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
         for record in store.get(ids)
         if record is not None and record.state in READY_STATES
     }
-    done = datetime.fromtimestamp(app.clock.wall(), app.zone).isoformat()
+    now = app.clock.wall()
+    done = datetime.fromtimestamp(now, app.zone).isoformat()
     life = result_life(app.conf, REVOKED)
     results = [
         Result(
@@ -59,7 +60,7 @@ def _store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
                 date_done=done,
                 form=app.result_format,
             ),
-            expires_at=app.clock.wall() + life if life else None,
+            expires_at=now + life if life else None,
         )
         for task_id in ids
         if task_id not in final

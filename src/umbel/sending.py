@@ -10,8 +10,10 @@ from umbel.canvas import check_links
 from umbel.exceptions import AlwaysEagerIgnored
 from umbel.message import Posting
 from umbel.options import Plan, check_call_names
-from umbel.publish import Args, add_children, new_id
+from umbel.publish import add_children, new_id
 from umbel.result import AsyncResult
+from umbel.saferepr import safe_repr
+from umbel.typed import Args
 from umbel.warning import warn
 
 if TYPE_CHECKING:
@@ -107,5 +109,7 @@ def custom_result(app: Umbel, plan: Plan, task_id: str) -> AsyncResult[Any]:
     cls = plan.options["result_cls"]
     if isinstance(cls, type) and issubclass(cls, AsyncResult):
         return cls(task_id, app=app, task_name=plan.task, ignored=plan.ignore_result is True)
+    if not callable(cls):
+        raise TypeError(f"result_cls is {safe_repr(cls, 80)}; expected a class such as AsyncResult")
     made: AsyncResult[Any] = cls(task_id)
     return made

@@ -26,7 +26,7 @@ LATER: Final = frozenset({"group", "chord", "chunks", "xmap", "xstarmap"})
 
 
 class Kind:
-    """A kind of signature that is made of others, which `umbel.canvas` fills in."""
+    """A kind of signature that is made of others, which `umbel.chains` fills in."""
 
     join: Callable[..., Any]
     """Makes one of several signatures."""

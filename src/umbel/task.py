@@ -37,13 +37,13 @@ from umbel.options import (
     declared_option,
 )
 from umbel.portable import reduced_task
-from umbel.publish import Args, new_id
+from umbel.publish import new_id
 from umbel.request import Context, enter, running
 from umbel.result import AsyncResult
 from umbel.retry import ExceptionTypes
 from umbel.routes import NOTHING
 from umbel.taskclass import class_options, wrap_options
-from umbel.typed import Typed, typed_parameters
+from umbel.typed import Args, Typed, typed_parameters
 from umbel.whilerunning import WhileRunning
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Task(WhileRunning, Generic[P, R_co]):
             from umbel.models import with_models  # only for those who have pydantic
 
             fun = with_models(fun, app, name, declared)
-        self.run = functools.partial(fun, self) if bind else fun
+        self.run = MethodType(fun, self) if bind else fun
         plain = type(self).__call__ is Task.__call__
         self.entry: Callable[..., R_co] = self.run if plain else self.__call__
         """What a worker calls: `run`, unless the class has a ``__call__`` of its own."""

@@ -6,13 +6,12 @@ where few ids are asked for; of many it reads all at intervals of which it works
 
 from __future__ import annotations
 
-import asyncio
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from umbel.background import IDLE, Answer, Background, answer, own, settle
 from umbel.exceptions import StoreUnavailable
@@ -20,6 +19,9 @@ from umbel.message import Result
 from umbel.polling import FEW, FIRST, GROWTH, LONGEST_OF_MANY
 from umbel.ports import ResultStore
 from umbel.states import READY_STATES
+
+if TYPE_CHECKING:
+    import asyncio
 
 _AT_ONCE: Final = 500
 _LONGEST_WAIT: Final = 60.0
@@ -103,6 +105,8 @@ class Waiter(Background):
 
     async def wait(self, wants: Sequence[Wanted]) -> Record:
         """The record of the first that there is what is wanted of. Raises what reading raises."""
+        import asyncio  # takes 30 ms, which only coroutines need to pay
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         deliver = partial(settle, future)

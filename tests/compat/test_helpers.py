@@ -14,7 +14,7 @@ import pytest
 from umbel import Umbel
 from umbel.canvas import signature
 from umbel.compat import celery, kombu
-from umbel.compat.celery import platforms, signals, states
+from umbel.compat.celery import _state, platforms, signals, states
 from umbel.compat.celery.app.log import TaskFormatter
 from umbel.compat.celery.canvas import maybe_signature
 from umbel.compat.celery.local import PromiseProxy, Proxy, maybe_evaluate, try_import
@@ -248,6 +248,23 @@ def test_signals_of_a_program() -> None:
     assert sold.name == "sold"
     assert Signal(["order"]).providing_args == {"order"}
     assert Signal.__base__ is type(signals.task_prerun)
+
+
+def test_the_task_of_a_worker_is_not_one_that_is_called_like_a_function() -> None:
+    app = Umbel("state", broker="memory://", set_as_current=False)
+    seen: list[object] = []
+
+    @app.task
+    def inner() -> None:
+        seen.extend((_state.get_current_task(), _state.get_current_worker_task()))
+
+    @app.task
+    def outer() -> None:
+        inner()
+
+    outer.apply()
+    assert seen == [inner, outer]
+    assert _state.get_current_worker_task() is None
 
 
 def test_small_things() -> None:

@@ -309,6 +309,26 @@ def test_processes_are_replaced_after_their_share(place: Place, pool: str, task:
     assert len(pids) >= 3
 
 
+@BOTH
+@pytest.mark.parametrize("why", ["its share", "a task that leaves"])
+def test_a_process_that_takes_no_more_is_replaced_while_a_long_task_runs(
+    place: Place, pool: str, task: str, why: str
+) -> None:
+    start(place, pool, "-c", "4", *(["--max-tasks-per-child", "10"] if why == "its share" else []))
+    gate = place.gate()
+    long = place.send(task, "long", str(gate))
+    place.noted("start", times=1)
+    if why == "a task that leaves":
+        _failed(place.send("leaves"), WorkerLostError)
+    results = [place.send("nap", 0.01) for _ in range(15)]
+    pids = {result.get(timeout=30) for result in results}
+    assert not long.ready()
+    gate.touch()
+    assert long.get(timeout=30)
+    assert len(pids) >= (2 if why == "its share" else 1)
+    assert place.counts("start") == {"long": 1}
+
+
 @pytest.mark.parametrize(("pool", "task"), [("threads", "threaded_leaves"), ("asyncio", "leaves")])
 def test_a_task_that_leaves(place: Place, pool: str, task: str) -> None:
     start(place, pool, "-c", "3")
@@ -325,6 +345,18 @@ def test_a_task_that_cancels_itself(place: Place) -> None:
     start(place, "asyncio", "-c", "3")
     until(place.send("cancels_itself").failed, what="it fails")
     assert place.send("add", 1, 2).get(timeout=30) == 3
+
+
+def test_many_of_many_are_revoked_at_once(place: Place) -> None:
+    start(place, "asyncio", "-c", "400")
+    gate = place.gate()
+    results = [place.send("looped", str(n), str(gate)) for n in range(400)]
+    place.noted("start", times=400)
+    revoked, left = results[:300], results[300:]
+    place.app.revoke([result.id for result in revoked], terminate=True)
+    until(lambda: all(r.state == states.REVOKED for r in revoked), what="each is ended")
+    gate.touch()
+    assert all(result.get(timeout=30) for result in left)
 
 
 # What waits, and what follows.

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, cast
 
 from umbel.exceptions import TaskPredicate
 from umbel.retry.after import retry_after
-from umbel.retry.checks import ExceptionTypes, exception_types, finite, number_from
+from umbel.retry.checks import ExceptionTypes, exception_types, finite, mapping, number_from
 from umbel.retry.policies import Bounds, CeleryBackoff, Policy, Random
 
 Backoff = Policy | Callable[[int, Any], float]
@@ -45,7 +45,11 @@ class AutoRetry:
         put(self, "autoretry_for", _autoretry_for(self.autoretry_for))
         for name in ("dont_autoretry_for", "dead_letter_for"):
             put(self, name, exception_types(name, getattr(self, name)))
-        put(self, "retry_kwargs", dict(self.retry_kwargs))
+        put(
+            self,
+            "retry_kwargs",
+            dict(mapping("retry_kwargs", self.retry_kwargs, "{'countdown': 5}")),
+        )
         if not _is_backoff(self.retry_backoff):
             _finite_backoff(self.retry_backoff)
         finite("retry_backoff_max", self.retry_backoff_max)

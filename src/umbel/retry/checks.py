@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import cast
+
+from umbel.saferepr import safe_repr
 
 ExceptionTypes = tuple[type[BaseException], ...]
 
@@ -14,7 +16,7 @@ def exception_types(name: str, value: object) -> ExceptionTypes:
     items = tuple(value) if isinstance(value, Iterable) else (value,)
     for item in items:
         if not (isinstance(item, type) and issubclass(item, BaseException)):
-            raise ValueError(f"{name} names {item!r}; expected exception classes")
+            raise ValueError(f"{name} names {safe_repr(item, 80)}; expected exception classes")
     return cast(ExceptionTypes, items)
 
 
@@ -25,13 +27,20 @@ def finite(name: str, value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{name} is {value!r}; expected a number of seconds")
+        raise ValueError(f"{name} is {safe_repr(value, 80)}; expected a number of seconds")
     return number
+
+
+def mapping(name: str, value: object, example: str) -> Mapping[str, object]:
+    """`value` as a dict with texts as keys. Raises `TypeError`."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return value
+    raise TypeError(f"{name} is {safe_repr(value, 80)}; expected a dict such as {example}")
 
 
 def number_from(name: str, value: object, least: float, what: str = "seconds") -> None:
     """Raises `ValueError` for what isn't a number from `least` on; True and text aren't."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} is {value!r}; expected a number of {what}")
+        raise ValueError(f"{name} is {safe_repr(value, 80)}; expected a number of {what}")
     if finite(name, value) < least:
         raise ValueError(f"{name} is {value!r}; expected a number of {what} from {least:g}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from umbel.exceptions import BrokerUnavailable
-from umbel.retry.checks import ExceptionTypes, exception_types, finite
+from umbel.retry.checks import ExceptionTypes, exception_types, finite, mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class RetryPolicy:
 
         Raises `ValueError` for an unknown key, naming the nearest one.
         """
+        options = mapping("retry_policy", options, "{'max_retries': 3, 'interval_start': 0}")
         known = [each.name for each in fields(cls)]
         values = {name: getattr(base or cls(), name) for name in known}
         for key in options:

@@ -21,12 +21,11 @@ from dataclasses import dataclass
 
 from umbel import signals
 from umbel.app import Umbel
-from umbel.drivers import BrokerDriver
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
 from umbel.routing import Queue, worker_direct
 from umbel.settings import censored
 from umbel.urls import lives_in_one_process, needs_a_server
-from umbel.worker.children import SPARE_SLOTS
+from umbel.worker.children import slots_for
 from umbel.worker.executor import pack_options
 from umbel.worker.forkserver import ForkServer, Order
 from umbel.worker.logs import name_process, say_hello, set_up_logging
@@ -202,8 +201,8 @@ def _check(worker: Worker) -> None:
             f"{censored('broker_url', write)!r}: what follows a task is sent in one step with its "
             "end, so a worker needs both to be one broker. Senders may use another"
         )
-    driver = _unopened_broker(app)
-    if not driver.features.processes:
+    # Only asked what it is: before the fork server no connection may exist.
+    if not app.connections.unopened().features.processes:
         raise ImproperlyConfigured(
             f"the broker {app.connections.broker_url} lives inside one process, so no worker can "
             "take anything from it; name one that processes share, for example "
@@ -225,17 +224,13 @@ def _check(worker: Worker) -> None:
             )
 
 
-def _unopened_broker(app: Umbel) -> BrokerDriver:
-    """To be asked what it is: no connection may exist yet."""
-    return app.connections.unopened()
-
-
 def _make_setup(worker: Worker) -> Setup:
     app, conf, options = worker.app, worker.app.conf, worker.options
     run = uuid.uuid4().hex[:20]
     queues = tuple(queue.of_run(run).name for queue in worker.consumes)
-    size, location = worker.size, _unopened_broker(app).location
-    board = Scoreboard.create(run, size.processes + SPARE_SLOTS, location, lanes=size.lanes)
+    size, location = worker.size, app.connections.unopened().location
+    slots = slots_for(size.processes, size.lanes)
+    board = Scoreboard.create(run, slots, location, lanes=size.lanes)
     info = {
         "hostname": worker.hostname,
         "host": host_id(),

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final
 
@@ -50,6 +50,11 @@ class Child:
         """Monotonic time of the last signal to look at its slot; 0 is never."""
         self.killed = False
 
+    @property
+    def is_retiring(self) -> bool:
+        """Whether it takes no more tasks, and ends once those that it runs have ended."""
+        return bool(self.slot.words[Word.RETIRING])
+
     def tell(self, what: int) -> None:
         """Have it stop: `STOP_WARM` or `STOP_COLD`."""
         self.slot.words[Word.STOP] = what
@@ -62,6 +67,17 @@ class Child:
         """End it, as a cold stop does."""
         self.killed = True
         self.watch.kill(Lost(Loss.COLD_STOP, "The worker was stopped cold while the task ran."))
+
+
+def slots_for(processes: int, lanes: int) -> int:
+    """How many slots the scoreboard of such a pool has."""
+    return processes + _early(processes, lanes) + SPARE_SLOTS
+
+
+def _early(processes: int, lanes: int) -> int:
+    """How many processes may be replaced before they have ended: with one lane that is only a
+    moment, with many a single long task would keep all the other lanes empty."""
+    return processes if lanes > 1 else 0
 
 
 class Children:
@@ -112,9 +128,12 @@ class Children:
         """Replace the dead; add one for burials that no free process takes in time."""
         if self._server is None or time.monotonic() < self._respawn_at:
             return
+        setup = self._setup
         normal = sum(not child.order.burials_only for child in self)
-        free = sum(not slot.number for slot in self._setup.board.slots)
-        for _ in range(min(self._setup.processes - normal, free)):
+        free = sum(not slot.number for slot in setup.board.slots)
+        retiring = sum(child.is_retiring for child in self)
+        wanted = setup.processes + min(retiring, _early(setup.processes, setup.lanes))
+        for _ in range(min(wanted - normal, free)):
             self.spawn()
         self._see_to_burials()
 
@@ -145,7 +164,7 @@ class Children:
             return
         self._undertaker.set_aside_at = 0.0
         has_buriers = any(child.order.burials_only for child in self)
-        busy = not any(child.slot.has_free_lane() for child in self)
+        busy = not any(child.slot.has_free_lane() and not child.is_retiring for child in self)
         if busy and not has_buriers and any(not slot.number for slot in self._setup.board.slots):
             self.spawn(burials_only=True)
 
@@ -239,20 +258,19 @@ class Children:
         """Whether any runs a task."""
         return any(child.slot.running_leases() for child in self)
 
-    def terminate(self, revocation: Revocation) -> bool:
-        """Whether the task runs here, and so was told to end."""
-        for child in self:
-            for running in child.slot.running():
-                if running.task_id == revocation.task_id:
-                    logger.warning(
-                        "Terminating %s[%s] with %s.",
-                        running.task,
-                        running.task_id,
-                        revocation.signal,
-                    )
-                    child.watch.terminate(running.lease, revocation.signal)
-                    return True
-        return False
+    def terminate(self, revocations: Iterable[Revocation]) -> set[str]:
+        """End the tasks that run here; their ids. Others may be about to start."""
+        # Thousands may run, and thousands be revoked: all is read once.
+        runs = {each.task_id: (child, each) for child in self for each in child.slot.running()}
+        ended = set()
+        for revocation in revocations:
+            if revocation.task_id in runs:
+                child, running = runs[revocation.task_id]
+                name = f"{running.task}[{running.task_id}]"
+                logger.warning("Terminating %s with %s.", name, revocation.signal)
+                child.watch.terminate(running.lease, revocation.signal)
+                ended.add(revocation.task_id)
+        return ended
 
     def _say_if_slow(self, child: Child) -> None:
         """A start that takes long isn't ended: models may be loading, or the broker be away."""

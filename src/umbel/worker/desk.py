@@ -164,6 +164,11 @@ class Desk:
         self.hand_in(settlement)
         self.call()
 
+    def retire(self) -> None:
+        """Take no more: what this process still runs may take long, so another is started."""
+        self.retiring = True
+        self.slot.words[Word.RETIRING] = 1
+
     def note_runtime(self, seconds: float) -> None:
         """Follow a change fast upwards: one long task says more than many short ones."""
         average = self.average

@@ -211,6 +211,8 @@ class Executor:
             if task.name in self._returned:
                 value = self._returned[task.name].lower(value, self._keeps)
         except BaseException as error:
+            if lane.in_task:
+                lane.leave()  # what ended it came at its very end, and so in place of that call
             return _ended_by(error, task, request, time.perf_counter() - started, lane)
         finally:
             current_request.reset(token)

@@ -183,7 +183,7 @@ class Handling:
         done = left or (most and self._executed >= most)
         limit = self._max_memory
         if self._replaces and (done or (limit is not None and self._is_larger_than(limit))):
-            self.desk.retiring = True
+            self.desk.retire()
 
     def _is_larger_than(self, limit: int) -> bool:
         """Whether this process has more memory than `worker_max_memory_per_child` lets it have."""

@@ -79,6 +79,8 @@ class Word(IntEnum):
     """1 while a turn is under way that may bring more leases."""
     HEARD = 16
     """What of STOP the process has heard."""
+    RETIRING = 17
+    """1 once the process takes no more tasks, and ends with those that it runs."""
 
 
 @dataclass(frozen=True, slots=True)

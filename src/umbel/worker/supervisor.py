@@ -332,11 +332,13 @@ class Supervisor:
                 logger.warning("The solo pool can't terminate %s: only stop cold.", task_id)
             else:
                 self._terminating.append((revocation, now + TERMINATING))
-        self._terminating = [
-            (revocation, until)
-            for revocation, until in self._terminating
-            if now < until and not self._children.terminate(revocation)
-        ]
+        if self._terminating:
+            ended = self._children.terminate(revocation for revocation, _ in self._terminating)
+            self._terminating = [
+                (revocation, until)
+                for revocation, until in self._terminating
+                if now < until and revocation.task_id not in ended
+            ]
 
     # Shutdown.
 

@@ -6,6 +6,7 @@ from umbel.current import (
     current_task,
     get_current_app,
     get_current_task,
+    get_current_worker_task,
     set_default,
 )
 
@@ -19,6 +20,5 @@ __all__ = [
 ]
 
 set_default_app = set_default
-get_current_worker_task = get_current_task
 
 guard(__name__)

@@ -1,0 +1,88 @@
+"""Odd values of options: each is refused in the caller, by a sentence that names option and value,
+and nothing is sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from umbel import Umbel
+from umbel.routing import Queue
+
+HUGE = 10**400
+"""Above every float."""
+
+
+class Silent:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+@pytest.fixture
+def app() -> Umbel:
+    return Umbel("odd", broker="memory://", set_as_current=False)
+
+
+def waiting(app: Umbel) -> int:
+    return sum(queue.ready + queue.delayed for queue in app.broker.queues())
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("countdown", HUGE), ("countdown", math.nan), ("countdown", "x" * 10_000),
+        ("countdown", Silent()), ("eta", Silent()), ("expires", HUGE), ("time_limit", HUGE),
+        ("time_limit", Silent()), ("soft_time_limit", math.nan), ("priority", "x" * 10_000),
+        ("priority", Silent()), ("delivery_mode", "x" * 10_000), ("retry_policy", 3),
+        ("retry_policy", ""), ("retry_policy", [("max_retries", 1)]), ("retry_policy", {1: 2}),
+        ("result_cls", 3),
+    ],
+)  # fmt: skip
+def test_an_option_of_a_call(app: Umbel, option: str, value: Any) -> None:
+    @app.task
+    def f() -> None: ...
+
+    with pytest.raises((TypeError, ValueError)) as caught:
+        f.apply_async(**{option: value})
+    message = str(caught.value)
+    assert message.startswith(f"{option} is "), message
+    assert "; expected " in message
+    assert len(message) < 300
+    assert waiting(app) == 0
+
+
+@pytest.mark.parametrize("value", [3, None, "x", [1], {1: 2}])
+def test_retry_kwargs_of_a_task(app: Umbel, value: Any) -> None:
+    with pytest.raises(TypeError, match=r"retry_kwargs is .*; expected a dict"):
+        app.task(retry_kwargs=value)(lambda: None)
+    assert not [name for name in app.tasks if "lambda" in name]
+
+
+@pytest.mark.parametrize("value", [math.nan, HUGE, "1", [], Silent()])
+@pytest.mark.parametrize("option", ["timeout", "interval"])
+def test_times_of_get(app: Umbel, option: str, value: Any) -> None:
+    """A timeout that no clock can tell the end of would wait for ever."""
+    options: dict[str, Any] = {"timeout": 0.01, option: value}
+    with pytest.raises(ValueError, match=f"{option} is .*; expected a number of seconds"):
+        app.AsyncResult("id").get(**options)
+
+
+QUEUES: list[tuple[str, Callable[[], Any]]] = [
+    ("queue_arguments of queue 'q' is 3", lambda: Queue("q", queue_arguments=3)),  # type: ignore[arg-type]
+    ("queue_arguments of queue 'q' is \\['x'\\]", lambda: Queue("q", queue_arguments=["x"])),  # type: ignore[arg-type]
+    ("bindings of queue 'q' is 3", lambda: Queue("q", bindings=3)),  # type: ignore[arg-type]
+    ("bindings of queue 'q' names 'ab'", lambda: Queue("q", bindings=["ab"])),  # type: ignore[list-item]
+    ("bindings of queue 'q' names 1", lambda: Queue("q", [1, 2])),  # type: ignore[list-item]
+    ("max_priority of queue 'q' is 'xx", lambda: Queue("q", max_priority="x" * 9999)),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("message", "make"), QUEUES)
+def test_what_is_no_queue(message: str, make: Callable[[], Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{message}") as caught:
+        make()
+    assert "; expected " in str(caught.value)
+    assert len(str(caught.value)) < 300
