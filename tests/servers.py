@@ -10,6 +10,7 @@ import glob
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -85,6 +86,15 @@ class Server(ABC):
             self._process.wait()
             self._process = None
 
+    def freeze(self) -> None:
+        """Let it keep its connections, and do nothing, until `thaw`."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def remove(self) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -141,16 +151,20 @@ class Memcached(Server):
 
 
 class Redis(Server):
-    """Keeps what it was sent when it is killed and started again."""
+    """Keeps what it was sent when it is killed and started again. `arguments` are its own."""
 
     package = "redis-server"
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__()
+        self.arguments = arguments
 
     def command(self) -> Sequence[str]:
         return [
             self.binary("redis-server", "valkey-server"), "--bind", "127.0.0.1",
             "--port", str(self.port), "--dir", str(self.folder), "--save", "",
             "--appendonly", "yes", "--appendfsync", "no",
-            "--unixsocket", self.socket, "--unixsocketperm", "777",
+            "--unixsocket", self.socket, "--unixsocketperm", "777", *self.arguments,
         ]  # fmt: skip
 
     def answers(self) -> bool:
@@ -163,6 +177,8 @@ class Redis(Server):
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
+
+    results_url = url
 
     @property
     def socket(self) -> str:
@@ -205,6 +221,10 @@ class PostgreSQL(Server):
     def url(self) -> str:
         """As SQLAlchemy wants it."""
         return self.plain_url.replace("postgresql:", "postgresql+psycopg:")
+
+    @property
+    def results_url(self) -> str:
+        return f"db+{self.url}"
 
 
 class MariaDB(Server):
@@ -273,11 +293,6 @@ def _serve(server: Server) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def memcached() -> Iterator[Server]:
     yield from _serve(Memcached())
-
-
-@pytest.fixture(scope="session")
-def redis() -> Iterator[Server]:
-    yield from _serve(Redis())
 
 
 @pytest.fixture(scope="session")

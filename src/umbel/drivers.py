@@ -6,7 +6,7 @@
 ``sqlite:////var/lib/tasks.db``        a file, absolute
 ``…?sync=full``                        SQLite: survives a power loss too, at a slower pace
 ``redis://…``, ``rediss://…``          a Redis server, or one over TLS
-``redis+socket:///path``, ``unix:…``   a Redis server at a Unix socket
+``redis+socket:///path``, ``unix://``  a Redis server behind a Unix socket
 ``db+postgresql+psycopg://host/name``  results only: a database that SQLAlchemy reaches
 ``cache+memcached://host1;host2/``     results only: Memcached
 ``cache+memory://``                    results only: within this process
@@ -21,14 +21,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from umbel.clock import Clock
 from umbel.exceptions import ImproperlyConfigured
 from umbel.formats import ResultFormat
 from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
 from umbel.settings import Settings, censored
-from umbel.urls import CACHE_IN_MEMORY, EMBEDDED
+from umbel.urls import CACHE_IN_MEMORY, EMBEDDED, store_url
+
+if TYPE_CHECKING:
+    from umbel.brokers.redis import ResultsBeside
+    from umbel.stores.redis import Address as RedisAddress
 
 _LATER: Final = {
     "sentinel": "Redis",
@@ -38,15 +42,28 @@ _LATER: Final = {
     "postgresql": "PostgreSQL",
     "postgres": "PostgreSQL",
 }
+_STORES_LATER: Final = {**_LATER, "rpc": "RabbitMQ"}
 _REDIS: Final = ("redis", "rediss", "redis+socket", "unix")
 _BROKERS: Final = (*EMBEDDED, *_REDIS)
-_STORES_LATER: Final = {**_LATER, **dict.fromkeys(_REDIS, "Redis"), "rpc": "RabbitMQ"}
-_STORES: Final = (*EMBEDDED, "db", "cache", "file")
-_TRANSPORT_OPTIONS: Final = {
+_STORES: Final = (*EMBEDDED, "db", "cache", "file", *_REDIS)
+_REDIS_OPTIONS: Final = ("global_keyprefix", "sep", "priority_steps")
+_BROKER_OPTIONS: Final = {
     "sqlite": ("sync",),
-    **dict.fromkeys(("redis", "rediss", "unix"), ("global_keyprefix", "sep", "priority_steps")),
+    "redis": _REDIS_OPTIONS,
+    "rediss": _REDIS_OPTIONS,
+    "unix": _REDIS_OPTIONS,
 }
-"""Of what `broker_transport_options` and `result_backend_transport_options` can have, by scheme."""
+_STORE_OPTIONS: Final = {
+    "sqlite": ("sync",),
+    "redis": ("global_keyprefix",),
+    "rediss": ("global_keyprefix",),
+    "unix": ("global_keyprefix",),
+}
+_TRANSPORT_OPTIONS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    "broker_transport_options": _BROKER_OPTIONS,
+    "result_backend_transport_options": _STORE_OPTIONS,
+}
+"""What these settings can have, by scheme."""
 _NO_OPTIONS: Final[Mapping[str, object]] = {}
 
 
@@ -84,10 +101,21 @@ def make_broker(
 def _redis_broker(url: str, conf: Settings, clock: Clock, options: BrokerOptions) -> BrokerDriver:
     from umbel.brokers.redis import Keys, RedisBroker
 
-    keys = Keys.of(
-        conf.broker_transport_options, low_first=conf.redis_priority_order == "low-first"
-    )
-    return RedisBroker(url, options, clock=clock, keys=keys)
+    low_first = conf.redis_priority_order == "low-first"
+    keys = Keys.of(conf.broker_transport_options, low_first=low_first)
+    results = _results_beside(store_url(conf) or url, conf)
+    return RedisBroker(url, options, clock=clock, keys=keys, results=results)
+
+
+def _results_beside(url: str, conf: Settings) -> ResultsBeside | None:
+    """Where results are, should their store be on the broker's server; None where it isn't Redis."""
+    if url.partition("://")[0] not in _REDIS:
+        return None
+    from umbel.brokers.redis import ResultsBeside
+    from umbel.stores.redis import RESULT_KEY, key_prefix
+
+    prefix = key_prefix(conf.result_backend_transport_options) + RESULT_KEY
+    return ResultsBeside(_redis_address(url, conf).db, prefix)
 
 
 def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
@@ -106,6 +134,8 @@ def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> Resu
 
             folder, expires = _folder(url), conf.result_expires
             return FileStore(folder, expires=expires, form=results.form, clock=clock)
+        case "redis" | "rediss" | "redis+socket" | "unix":
+            return _redis_store(url, conf, clock, results.form)
     from umbel.stores.sqlite import SqliteStore
 
     transport = conf.result_backend_transport_options
@@ -118,7 +148,7 @@ def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> Resu
 def without_effect(setting: str, options: Mapping[str, object], url: str) -> Iterator[str]:
     """A sentence for each of these transport options that the driver of `url` doesn't have."""
     scheme = url.partition(":")[0].partition("+")[0]
-    known = _TRANSPORT_OPTIONS.get(scheme, ())
+    known = _TRANSPORT_OPTIONS[setting].get(scheme, ())
     for name in options:
         if name not in known:
             yield (
@@ -169,6 +199,45 @@ def _cache_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> 
     from umbel.stores.cache import MemcachedStore
 
     return MemcachedStore(servers, conf.cache_backend_options, form=form, clock=clock)
+
+
+def _redis_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> ResultStore:
+    from umbel.stores.redis import RedisStore
+
+    transport = conf.result_backend_transport_options
+    return RedisStore(_redis_address(url, conf), transport, form=form, clock=clock)
+
+
+def _redis_address(url: str, conf: Settings) -> RedisAddress:
+    """Of a result store."""
+    from umbel.stores.redis import Address
+
+    defaults = {
+        "host": conf.redis_host,
+        "port": conf.redis_port,
+        "db": conf.redis_db,
+        "username": conf.redis_username,
+        "password": conf.redis_password,
+        "tls": {} if conf.redis_backend_use_ssl is True else conf.redis_backend_use_ssl or None,
+        "max_connections": conf.redis_max_connections or None,
+        "client_name": conf.redis_client_name,
+        "credential_provider": _made(conf.redis_backend_credential_provider),
+        "health_check_interval": conf.redis_backend_health_check_interval,
+        "retry_on_timeout": conf.redis_retry_on_timeout,
+        "socket_connect_timeout": conf.redis_socket_connect_timeout,
+        "socket_keepalive": conf.redis_socket_keepalive,
+        "socket_timeout": conf.redis_socket_timeout,
+    }
+    return Address.of("result_backend", url, defaults)
+
+
+def _made(provider: object) -> object:
+    """Of `redis_backend_credential_provider`: the object, its class, or where it is found."""
+    if isinstance(provider, str):
+        from umbel.configure import find_object
+
+        provider = find_object(provider)
+    return provider() if isinstance(provider, type) else provider
 
 
 def _folder(url: str) -> str:

@@ -105,6 +105,20 @@ class Settings:
     result_backend_max_retries: float
     result_backend_max_sleep_between_retries_ms: int
     result_backend_transport_options: Mapping[str, object]
+    redis_backend_credential_provider: object
+    redis_backend_health_check_interval: float | None
+    redis_backend_use_ssl: bool | Mapping[str, object] | None
+    redis_client_name: str | None
+    redis_db: int | str | None
+    redis_host: str | None
+    redis_max_connections: int | None
+    redis_password: str | None
+    redis_port: int | str | None
+    redis_retry_on_timeout: bool
+    redis_socket_connect_timeout: float | None
+    redis_socket_keepalive: bool
+    redis_socket_timeout: float | None
+    redis_username: str | None
     result_accept_content: tuple[str, ...] | None
     result_compression: str | None
     result_cache_max: int

@@ -311,6 +311,8 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
          "longest wait for a free connection"),
         ("broker_use_ssl", False, SWITCH_OR_MAPPING,
          "encrypt the connection; a dict has the details"),
+    ),
+    *_honoured(
         ("redis_backend_use_ssl", None, optional(SWITCH_OR_MAPPING),
          "encrypt the connection to the result store"),
         ("redis_db", None, optional(INT_OR_STR), "database number, where the URL has none"),
@@ -483,20 +485,20 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
 )
 # fmt: on
 
-UNDECLARED_CELERY_SETTINGS: tuple[Setting, ...] = tuple(
-    _later(
-        REDIS,
-        (
-            "redis_backend_health_check_interval",
-            None,
-            optional(SECONDS),
-            "idle time after which a connection is checked",
-        ),
+# fmt: off
+UNDECLARED_CELERY_SETTINGS: tuple[Setting, ...] = (
+    *_honoured(
+        ("redis_backend_health_check_interval", None, optional(SECONDS),
+         "idle time after which a connection is checked"),
         ("redis_backend_credential_provider", None, OBJECT, "gives user and password"),
         ("redis_client_name", None, optional(STR), "name of our connections at the server"),
-        ("result_backend_thread_safe", False, BOOL, "threads share one result store"),
-    )
+    ),
+    *_never(
+        ("result_backend_thread_safe", False, BOOL, "threads share one result store",
+         "threads always share one"),
+    ),
 )
+# fmt: on
 """What Celery reads from its configuration without declaring it."""
 
 

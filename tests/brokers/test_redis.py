@@ -25,9 +25,9 @@ SEP = "\x06\x16"
 
 
 @pytest.fixture
-def server(redis: Redis) -> Redis:
-    redis.flush()
-    return redis
+def server(redis_server: Redis) -> Redis:
+    redis_server.flush()
+    return redis_server
 
 
 @pytest.fixture

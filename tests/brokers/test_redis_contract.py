@@ -19,15 +19,15 @@ URL = "UMBEL_TESTS_REDIS"
 """In the environment, so that the processes that a suite starts find the server too."""
 
 
-def serve(redis: Redis) -> Iterator[None]:
-    os.environ[URL] = redis.url
+def serve(redis_server: Redis) -> Iterator[None]:
+    os.environ[URL] = redis_server.url
     yield
     del os.environ[URL]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def server(redis: Redis) -> Iterator[None]:
-    yield from serve(redis)
+def server(redis_server: Redis) -> Iterator[None]:
+    yield from serve(redis_server)
 
 
 def connect(where: Path, options: BrokerOptions, clock: Clock) -> RedisBroker:

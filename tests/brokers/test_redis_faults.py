@@ -23,17 +23,17 @@ BOUND = 2.0
 
 
 @pytest.fixture
-def direct(redis: Redis) -> Iterator[RedisBroker]:
+def direct(redis_server: Redis) -> Iterator[RedisBroker]:
     """A driver that nothing is done to."""
-    redis.flush()
-    driver = _opened(redis.url)
+    redis_server.flush()
+    driver = _opened(redis_server.url)
     yield driver
     driver.close()
 
 
 @pytest.fixture
-def proxy(redis: Redis) -> Iterator[Proxy]:
-    made = Proxy(redis.port)
+def proxy(redis_server: Redis) -> Iterator[Proxy]:
+    made = Proxy(redis_server.port)
     yield made
     made.close()
 
@@ -111,8 +111,8 @@ def test_a_publish_into_nothing_is_over_within_its_bound(
     assert time.monotonic() - started < BOUND
 
 
-def test_a_server_that_is_away_is_one_sentence(direct: RedisBroker, redis: Redis) -> None:
-    redis.kill()
+def test_a_server_that_is_away_is_one_sentence(direct: RedisBroker, redis_server: Redis) -> None:
+    redis_server.kill()
     try:
         for call in (
             lambda: direct.publish([posting("a")]),
@@ -121,52 +121,52 @@ def test_a_server_that_is_away_is_one_sentence(direct: RedisBroker, redis: Redis
             lambda: direct.beat("run"),
             lambda: direct.broadcast("x", b""),
             lambda: direct.subscribe(["x"]),
-            lambda: RedisBroker(redis.url, BrokerOptions()).open(),
+            lambda: RedisBroker(redis_server.url, BrokerOptions()).open(),
         ):
             started = time.monotonic()
             with pytest.raises(BrokerUnavailable, match="can't be reached"):
                 call()
             assert time.monotonic() - started < BOUND
     finally:
-        redis.start()
+        redis_server.start()
     direct.publish([posting("b")])
 
 
-def test_a_server_that_stands_still_holds_nobody_up(direct: RedisBroker, redis: Redis) -> None:
-    assert redis.pid is not None
-    os.kill(redis.pid, signal.SIGSTOP)
+def test_a_server_that_stands_still_holds_nobody_up(direct: RedisBroker, redis_server: Redis) -> None:
+    assert redis_server.pid is not None
+    os.kill(redis_server.pid, signal.SIGSTOP)
     try:
         started = time.monotonic()
         with pytest.raises((BrokerUnavailable, PublishUnknown)):
             direct.publish([posting("a")])
         assert time.monotonic() - started < BOUND
     finally:
-        os.kill(redis.pid, signal.SIGCONT)
+        os.kill(redis_server.pid, signal.SIGCONT)
 
 
-def test_what_was_stored_survives_a_kill_of_the_server(direct: RedisBroker, redis: Redis) -> None:
+def test_what_was_stored_survives_a_kill_of_the_server(direct: RedisBroker, redis_server: Redis) -> None:
     direct.publish([posting("a"), posting("b")])
     hand = _hand(direct)
     first = hand.take_one()
-    redis.kill()
-    redis.start()
+    redis_server.kill()
+    redis_server.start()
     assert hand.ack(first).lost == frozenset()
     assert ids(hand.take()) == ["b"]
 
 
 def test_a_server_that_has_lost_everything_is_told_of_our_queues_again(
-    direct: RedisBroker, redis: Redis
+    direct: RedisBroker, redis_server: Redis
 ) -> None:
     direct.publish([posting("a")])
-    redis.flush()
+    redis_server.flush()
     direct.publish([posting("b")])
     assert ids(_hand(direct).take()) == ["b"]
 
 
 def test_a_server_that_has_forgotten_the_scripts_is_given_them_again(
-    direct: RedisBroker, redis: Redis
+    direct: RedisBroker, redis_server: Redis
 ) -> None:
-    with Client(port=redis.port) as client:
+    with Client(port=redis_server.port) as client:
         client.script_flush()
     direct.publish([posting("a")])
     assert ids(_hand(direct).take()) == ["a"]
@@ -196,12 +196,12 @@ def test_a_wait_that_hears_nothing_any_more_notices(driver: RedisBroker, proxy: 
 
 
 def test_at_its_memory_limit_publishing_fails_and_work_goes_on(
-    direct: RedisBroker, redis: Redis
+    direct: RedisBroker, redis_server: Redis
 ) -> None:
     direct.publish([posting("a"), posting("b")])
     hand = _hand(direct)
     first = hand.take_one()
-    with Client(port=redis.port) as client:
+    with Client(port=redis_server.port) as client:
         client.config_set("maxmemory", "1")
         try:
             with pytest.raises(BrokerUnavailable, match="is at its memory limit"):

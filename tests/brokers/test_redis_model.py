@@ -13,8 +13,8 @@ from umbel.testing.model import BrokerMachine
 
 
 @pytest.fixture(autouse=True, scope="module")
-def server(redis: Redis) -> Iterator[None]:
-    yield from serve(redis)
+def server(redis_server: Redis) -> Iterator[None]:
+    yield from serve(redis_server)
 
 
 class RedisMachine(BrokerMachine):

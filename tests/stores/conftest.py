@@ -1,5 +1,12 @@
 """The servers of these tests; each is started once, when the first test asks for it."""
 
-from tests.servers import mariadb, memcached, postgresql
+import pytest
+from tests.servers import Redis, mariadb, memcached, postgresql, redis
 
-__all__ = ["mariadb", "memcached", "postgresql"]
+__all__ = ["mariadb", "memcached", "postgresql", "redis", "redis_server"]
+
+
+@pytest.fixture
+def redis_server(redis: Redis) -> Redis:
+    """Under a name that the client library doesn't have."""
+    return redis

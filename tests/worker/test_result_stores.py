@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
-from tests.servers import Memcached, PostgreSQL, memcached
+from tests.servers import Memcached, PostgreSQL, Redis, memcached
 from tests.worker.harness import Worker, until
 from tests.worker.living import Place
 
@@ -21,11 +21,13 @@ from umbel.states import FAILURE, PENDING, STARTED, SUCCESS
 
 __all__ = ["memcached"]
 
+Store = PostgreSQL | Redis
 
-@pytest.fixture
-def server() -> Iterator[PostgreSQL]:
+
+@pytest.fixture(params=[PostgreSQL, Redis])
+def server(request: pytest.FixtureRequest) -> Iterator[Store]:
     """A server of this test's own, which it may kill."""
-    server = PostgreSQL()
+    server: Store = request.param()
     try:
         server.prepare()
         server.start()
@@ -74,11 +76,11 @@ def leased(place: Place) -> int:
 
 @pytest.mark.parametrize("task", ["quick", "late"])
 def test_nothing_is_acknowledged_before_it_is_stored(
-    place: Place, server: PostgreSQL, task: str
+    place: Place, server: Store, task: str
 ) -> None:
     """The store is killed under load and comes back: what was executed meanwhile is held, only so
     much is executed, and in the end each task has its result and has run once."""
-    worker = start(place, f"db+{server.url}", "-c", "2")
+    worker = start(place, server.results_url, "-c", "2")
     first = [place.send(task, f"a{n}") for n in range(100)]
     for result in first:
         result.get(timeout=30)
@@ -115,10 +117,8 @@ def _steady(place: Place) -> int:
     return before
 
 
-def test_a_worker_killed_while_the_store_is_away_loses_nothing(
-    place: Place, server: PostgreSQL
-) -> None:
-    worker = start(place, f"db+{server.url}", "-c", "1")
+def test_a_worker_killed_while_the_store_is_away_loses_nothing(place: Place, server: Store) -> None:
+    worker = start(place, server.results_url, "-c", "1")
     place.send("quick", "warm").get(timeout=30)
     until(lambda: is_settled(place), what="all is settled")
     server.kill()
@@ -128,7 +128,7 @@ def test_a_worker_killed_while_the_store_is_away_loses_nothing(
     until(lambda: "can't be used now" in worker.text, what="the store is missed")
     worker.kill()
     server.start()
-    start(place, f"db+{server.url}", "-c", "1")
+    start(place, server.results_url, "-c", "1")
     for result in held:
         wait_for_state(result, SUCCESS, FAILURE)
     until(lambda: is_settled(place), what="all is settled")
@@ -137,10 +137,10 @@ def test_a_worker_killed_while_the_store_is_away_loses_nothing(
     assert set(place.counts("start").values()) == {1}
 
 
-def test_a_worker_starts_while_its_store_is_away(place: Place, server: PostgreSQL) -> None:
+def test_a_worker_starts_while_its_store_is_away(place: Place, server: Store) -> None:
     server.kill()
     result = place.send("quick", "a")
-    worker = start(place, f"db+{server.url}", "-c", "1")
+    worker = start(place, server.results_url, "-c", "1")
     place.noted("start", "a")
     assert "It is used as soon as it can be." in worker.text
     server.start()
@@ -151,10 +151,10 @@ def test_a_worker_starts_while_its_store_is_away(place: Place, server: PostgreSQ
 
 @pytest.mark.parametrize("task", ["quick", "late"])
 def test_a_stop_while_the_store_is_away_keeps_the_outcome(
-    place: Place, server: PostgreSQL, task: str
+    place: Place, server: Store, task: str
 ) -> None:
     """What may run again goes back; of what may not, a dead letter holds the outcome."""
-    worker = start(place, f"db+{server.url}", "-c", "1", worker_soft_shutdown_timeout=0.5)
+    worker = start(place, server.results_url, "-c", "1", worker_soft_shutdown_timeout=0.5)
     place.send("quick", "warm").get(timeout=30)
     until(lambda: is_settled(place), what="all is settled")
     server.kill()
@@ -168,7 +168,7 @@ def test_a_stop_while_the_store_is_away_keeps_the_outcome(
         assert letter is not None
         assert "SUCCESS, but the result store was away" in letter.reason
         return
-    start(place, f"db+{server.url}", "-c", "1")
+    start(place, server.results_url, "-c", "1")
     assert result.get(timeout=30) == "a"
     assert place.counts("start")["a"] == 2, (place.notes("start", "a"), place.logs())
 

@@ -7,6 +7,7 @@ comes from this driver's clock.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -601,7 +602,8 @@ class RedisBroker:
     def _result(self, result: Result, now: float, blobs: list[bytes]) -> tuple[object, ...]:
         left = 0
         if result.expires_at is not None:
-            left = int((result.expires_at - now) * 1000) or -1
+            # What is over already goes at once, but is told.
+            left = max(1, math.ceil((result.expires_at - now) * 1000))
         key = self._results.prefix + result.task_id
         return self._results.database, key, _add(blobs, result.meta), left
 

@@ -1,0 +1,183 @@
+"""redis-py, with what the store asks of it in types, and its errors as ours."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from umbel.exceptions import ImproperlyConfigured, StoreUnavailable
+from umbel.stores.redis.address import Address
+
+if TYPE_CHECKING:
+    from redis import ConnectionPool
+
+Record = bytes | None
+
+
+class Wire(Protocol):
+    """One connection of redis-py."""
+
+    @property
+    def _sock(self) -> Any: ...
+
+    def connect(self) -> None: ...
+
+    def disconnect(self) -> None: ...
+
+    def send_command(self, *parts: str | bytes, check_health: bool = True) -> None: ...
+
+    def can_read(self, timeout: float = 0) -> bool: ...
+
+    def read_response(self) -> Any: ...
+
+
+class Client:
+    """The connections of one store in this process. Nothing is connected before it is used.
+
+    Raises `StoreUnavailable`. A command is sent once more, at once, where the connection broke
+    under it: all that the store sends may be repeated.
+    """
+
+    def __init__(self, address: Address, name: str, script: str) -> None:
+        """`name` is what errors call the store; `script` is the one that `run` runs."""
+        try:
+            import redis
+        except ImportError as error:
+            raise ImproperlyConfigured(
+                "a result store on Redis needs redis-py; install it: pip install 'umbel[redis]'"
+            ) from error
+        self._name = name
+        self._timeout: float = address.options.get("socket_timeout") or inf
+        # What redis-py returns depends on its options, and its types don't say on which.
+        self._pool: Any = _pool(address)
+        self._redis: Any = redis.Redis(connection_pool=self._pool)
+        self._script: Callable[..., Any] = self._redis.register_script(script)
+        try:
+            self.unconnected()
+        except TypeError as error:
+            raise ImproperlyConfigured(
+                f"the options of the connection to {name} aren't all options of redis-py: {error}"
+            ) from error
+
+    def ping(self) -> None:
+        with self._translated():
+            self._redis.ping()
+
+    def close(self) -> None:
+        self._pool.disconnect()
+
+    def get(self, keys: Sequence[bytes]) -> list[Record]:
+        with self._translated():
+            records: list[Record] = self._redis.mget(keys)
+            return records
+
+    def delete(self, keys: Sequence[bytes]) -> int:
+        """How many there were."""
+        with self._translated():
+            return int(self._redis.unlink(*keys))
+
+    def run(self, keys: Sequence[bytes], arguments: Sequence[str | bytes]) -> list[int]:
+        """The script's reply. It is loaded (again) where the server doesn't know it."""
+        with self._translated():
+            return list(self._script(keys, arguments))
+
+    def keys(self, pattern: str) -> Iterator[bytes]:
+        """Those there are, some perhaps twice, none that was there all the time left out."""
+        with self._translated():
+            yield from self._redis.scan_iter(match=pattern, count=1000)
+
+    def get_until(self, keys: Sequence[bytes], deadline: float) -> list[Record] | None:
+        """As `get`; None where the server doesn't answer before that moment (monotonic)."""
+        from redis.exceptions import ConnectionError
+
+        with self._translated():
+            try:
+                return self._try_to_get(keys, deadline)
+            except ConnectionError:
+                return self._try_to_get(keys, deadline)
+
+    def unconnected(self) -> Wire:
+        """A new connection outside of the pool, which may be small. It never asks by itself
+        whether the server is there."""
+        options = {**self._pool.connection_kwargs, "health_check_interval": 0}
+        wire: Wire = self._pool.connection_class(**options)
+        return wire
+
+    def _try_to_get(self, keys: Sequence[bytes], deadline: float) -> list[Record] | None:
+        wire: Wire = self._pool.get_connection()
+        try:
+            wire.send_command("MGET", *keys)
+            left = max(0.0, deadline - time.monotonic())
+            if wire.can_read(timeout=min(left, self._timeout)):
+                records: list[Record] = wire.read_response()
+                return records
+            wire.disconnect()
+            if left > self._timeout:
+                raise TimeoutError(f"no answer within {self._timeout:g} s")
+            return None
+        except BaseException:
+            wire.disconnect()  # its reply would be taken for that of the next command
+            raise
+        finally:
+            self._pool.release(wire)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        from redis.exceptions import RedisError
+
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            raise unavailable(self._name, error) from error
+
+
+def unavailable(name: str, error: Exception) -> StoreUnavailable:
+    text = str(error) or repr(error)
+    return StoreUnavailable(f"The result store {name} can't be used now: {text}.")
+
+
+def _pool(address: Address) -> ConnectionPool:
+    from redis import connection as kinds
+
+    options = _options(address)
+    kind: Any = kinds.Connection
+    if address.path is not None:
+        kind = kinds.UnixDomainSocketConnection
+    elif address.tls is not None:
+        kind = kinds.SSLConnection
+    if address.max_connections is None:
+        return kinds.ConnectionPool(connection_class=kind, **options)
+    make: Any = kinds.BlockingConnectionPool
+    # Who finds all in use waits for one, as long as for an answer.
+    pool: ConnectionPool = make(
+        max_connections=address.max_connections,
+        timeout=options.get("socket_timeout"),
+        connection_class=kind,
+        **options,
+    )
+    return pool
+
+
+def _options(address: Address) -> dict[str, Any]:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    options: dict[str, Any] = dict(address.options)
+    again: tuple[type[Exception], ...] = (redis.ConnectionError,)
+    if options.pop("retry_on_timeout", False):
+        again = (redis.ConnectionError, redis.TimeoutError)
+    options["retry"] = Retry(NoBackoff(), 1, again)
+    if address.path is not None:
+        options["path"] = address.path
+        options.pop("socket_keepalive", None)
+    else:
+        options |= {"host": address.host, "port": address.port, **(address.tls or {})}
+    return options | {"db": address.db, **_FORM}
+
+
+# The older protocol: in the newer one what a subscription brings comes between replies.
+_FORM: Final = {"protocol": 2, "decode_responses": False}
