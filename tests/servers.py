@@ -296,6 +296,11 @@ def memcached() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def redis() -> Iterator[Server]:
+    yield from _serve(Redis())
+
+
+@pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
     yield from _serve(PostgreSQL())
 

@@ -1,5 +1,13 @@
-"""The servers of these tests; each is started once, when the first test asks for it."""
+"""The server of these tests; it is started once, when the first test asks for it."""
 
-from tests.servers import redis_server
+import pytest
 
-__all__ = ["redis_server"]
+from tests.servers import Redis, redis
+
+__all__ = ["redis", "redis_server"]
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis: Redis) -> Redis:
+    """The server, for modules that import redis-py by the other name."""
+    return redis

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers import Redis, redis_server
+from tests.servers import Redis, redis
 from tests.worker.harness import until
 from tests.worker.living import Place
 
-__all__ = ["redis_server"]
+__all__ = ["redis"]
 
 
 @pytest.fixture
-def place(redis_server: Redis, tmp_path: Path) -> Iterator[Place]:
-    redis_server.flush()
-    made = Place(tmp_path, lease=3.0, url=redis_server.url)
+def place(redis: Redis, tmp_path: Path) -> Iterator[Place]:
+    redis.flush()
+    made = Place(tmp_path, lease=3.0, url=redis.url)
     try:
         yield made
     finally:
@@ -70,13 +70,13 @@ def test_a_killed_workers_tasks_go_to_another(place: Place) -> None:
 
 
 def test_a_server_that_is_killed_and_started_again_is_consumed_from_again(
-    place: Place, redis_server: Redis
+    place: Place, redis: Redis
 ) -> None:
     place.worker("-c", "2")
     place.send("quick", "before")
     place.noted("start", "before")
-    redis_server.kill()
-    redis_server.start()
+    redis.kill()
+    redis.start()
     place.send("quick", "after")
     place.noted("start", "after")
     assert set(place.counts("start").values()) == {1}
