@@ -42,6 +42,13 @@ APP: Final[Mapping[str, str]] = {
     "a worker, and the signals of umbel.signals tell of its life",
 }
 
+TASKS: Final[Mapping[str, str]] = {
+    "register": "isn't there: app.register_task(task) makes a class of tasks, or its object, known",
+    "regular": "isn't there: app.tasks is a dict of all tasks by name",
+    "periodic": _SCHEDULER,
+    "filter_types": "isn't there: app.tasks is a dict of all tasks by name",
+}
+
 TASK: Final[Mapping[str, str]] = {
     "Strategy": "isn't there: what becomes of a message is decided by umbel.outcome; the signals "
     "task_received and task_prerun see each one",

@@ -85,7 +85,7 @@ class Proxy:
         return type(self.__find())
 
     @property
-    def __doc__(self) -> Any:  # type: ignore[override]
+    def __doc__(self) -> Any:  # type: ignore[override]  # that of what it stands for
         return self.__find().__doc__
 
     def __getattr__(self, name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from umbel.absent import TASKS, without
 from umbel.exceptions import DuplicateTaskNameWarning, NotRegistered
 from umbel.task import Task
 from umbel.taskclass import class_name
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 
+@without("app.tasks", TASKS)
 class TaskRegistry(dict[str, Task[..., Any]]):
     """The tasks of an app by name."""
+
+    def unregister(self, name: str | Task[..., Any]) -> None:
+        """Forget a task, given by its name or as itself. Raises `NotRegistered`."""
+        del self[self[name if isinstance(name, str) else name.name].name]
 
     def __missing__(self, name: str) -> Task[..., Any]:
         from difflib import get_close_matches  # only a mistake pays for its import

@@ -145,7 +145,7 @@ class _Auth:
 
 def _require_package() -> None:
     try:
-        import cryptography  # noqa: F401
+        import cryptography  # noqa: F401  # is it there?
     except ImportError as error:
         raise ImproperlyConfigured(
             "signed messages need the package cryptography; install it: pip install 'umbel[auth]'"

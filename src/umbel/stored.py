@@ -102,7 +102,7 @@ class Meta:
 def encode_meta(
     task_id: str,
     state: str,
-    result: object,
+    result: Any,
     traceback: str | None = None,
     children: Sequence[Any] | None = None,
     date_done: str | None = None,
@@ -113,7 +113,8 @@ def encode_meta(
 ) -> bytes:
     """The record to store. In the states of exceptions, `result` may be the exception itself.
 
-    EncodeError, naming the place in the return value, where the format can't carry it.
+    An `AsyncResult` that the format can't carry becomes what its `as_tuple` gives. EncodeError,
+    naming the place in the return value, for anything else of that kind.
     """
     if state in EXCEPTION_STATES and isinstance(result, BaseException):
         as_it_is = form.keeps_exceptions and _is_pickled_well(result)
@@ -134,7 +135,13 @@ def encode_meta(
     record["task_id"] = task_id
     result_name = "return value" if state == SUCCESS else f"meta of state {state}"
     names = {"['result']": result_name, "['args']": "args", "['kwargs']": "kwargs"}
-    return form.dumps(record, "stored result", names)
+    try:
+        return form.dumps(record, "stored result", names)
+    except EncodeError:
+        if not hasattr(type(result), "as_tuple") or state != SUCCESS:
+            raise
+        # A task that returns the result of another: what names it is stored, as in Celery.
+        return form.dumps({**record, "result": result.as_tuple()}, "stored result", names)
 
 
 def decode_meta(data: bytes, form: ResultFormat = JSON_RESULTS) -> Meta:

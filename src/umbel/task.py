@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from types import MethodType
 from typing import (
     TYPE_CHECKING,
     Any,

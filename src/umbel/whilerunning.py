@@ -14,6 +14,7 @@ from umbel.message import Result
 from umbel.replacing import replace, replaced_here, send_in_place, signature_from_request
 from umbel.request import Child, Context, Requests, request_of
 from umbel.retrying import make_retry, next_try
+from umbel.saferepr import safe_repr
 from umbel.settings import result_life
 from umbel.stored import encode_meta
 
@@ -149,7 +150,13 @@ class WhileRunning:
         store = app.store
         if store is None or (request.is_eager and not as_task(self).options.store_eager_result):
             return
-        state = app.AsyncResult(task_id).state if state is None else state
+        if state is None:
+            state = app.AsyncResult(task_id).state
+        elif not isinstance(state, str) or not state:
+            raise TypeError(
+                f"update_state of task {self.name!r} got the state {safe_repr(state, 80)}; "
+                "expected a text such as 'PROGRESS'"
+            )
         data = encode_meta(task_id, state, meta, form=app.result_format)
         life = result_life(app.conf, state)
         store.put([Result(task_id, state, data, app.clock.wall() + life if life else None)])

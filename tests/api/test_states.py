@@ -36,6 +36,9 @@ def test_update_state(app: Umbel) -> None:
         work.update_state(state="PROGRESS")
     with pytest.raises(EncodeError, match="meta of state PROGRESS"):
         work.update_state("x", "PROGRESS", meta=object())
+    for state in (3, "", ["PROGRESS"]):
+        with pytest.raises(TypeError, match=r"got the state .*; expected a text"):
+            work.update_state("x", state)  # type: ignore[arg-type]
 
 
 def test_update_state_in_the_caller_stores_only_if_asked(app: Umbel) -> None:

@@ -268,6 +268,18 @@ def test_filter_changes_what_the_decorator_gives(app: Umbel) -> None:
     assert given == [("t", app.tasks["t"]), ("s", app.tasks["s"])]
 
 
+def test_tasks_can_be_forgotten(app: Umbel) -> None:
+    @app.task(name="one")
+    def one() -> None: ...
+
+    app.tasks.unregister("one")
+    assert "one" not in app.tasks
+    with pytest.raises(NotRegistered, match="'one' isn't known here"):
+        app.tasks.unregister(one)
+    with pytest.raises(NotProvided, match=r"app\.register_task"):
+        app.tasks.register(one)  # type: ignore[attr-defined]
+
+
 def test_either(app: Umbel) -> None:
     assert app.either("task_default_queue", None, "first", "second") == "first"
     assert app.either("task_default_queue", None) == "celery"

@@ -519,3 +519,17 @@ def test_a_pushed_request_is_of_this_context_only(add: Task[[int, int], int]) ->
     add.push_request(id="x")
     add.pop_request()
     assert current_request.get() is before
+
+
+def test_run_is_a_method_where_the_task_is_bound(app: Umbel) -> None:
+    @app.task(bind=True)
+    def load(self: Any, path: str) -> str:
+        """Loads it."""
+        return path
+
+    assert load.run("x") == "x"
+    assert (load.run.__name__, load.run.__module__, load.run.__doc__) == (
+        "load",
+        __name__,
+        "Loads it.",
+    )

@@ -13,6 +13,7 @@ from tests.cli.helpers import Ended
 Run = Callable[..., Ended]
 
 PROJ = """
+from datetime import timedelta
 from umbel import Umbel
 from umbel.retry import Exponential, Fixed, Linear
 
@@ -51,6 +52,9 @@ def limited(): ...
 
 @app.task(autoretry_for=OSError, retry_kwargs={"countdown": 4, "max_retries": 1})
 def kwargs(): ...
+
+@app.task(autoretry_for=OSError, retry_kwargs={"countdown": timedelta(minutes=1), "max_retries": 1})
+def minute(): ...
 """
 
 
@@ -108,6 +112,7 @@ def test_celerys_options(umbel: Run) -> None:
         ("asked", "Fixed(delay=3, maximum=None, jitter='none')", [3, 3, 3]),
         ("function", "the function <lambda>", [0, 2]),
         ("kwargs", "retry_kwargs countdown=4", [4]),
+        ("minute", "retry_kwargs countdown=60", [60]),
         ("limited", "Fixed(delay=10, maximum=None, jitter='none')", [10, 10, 10]),
     ],
 )

@@ -60,6 +60,11 @@ def second_time(self: Any) -> Any:
     return self.request.id
 
 
+@app.task(name="starts")
+def starts() -> Any:
+    return add.delay(1, 2)
+
+
 @app.task(name="replaced", bind=True)
 def replaced(self: Any, names: list[str]) -> Any:
     """Replaced by the chain of the tasks of these names."""

@@ -15,6 +15,7 @@ from tests.worker.living import Place
 
 from umbel import AsyncResult, Umbel, signature
 from umbel.canvas import Signature
+from umbel.result import result_from_tuple
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,15 @@ def test_a_task_is_replaced_again_and_again(place: Place) -> None:
 def test_a_call_of_its_own_keeps_the_request(place: Place) -> None:
     result = ended(place, sig(place, "second_time").delay())
     assert result.result == result.id
+
+
+def test_a_result_that_is_returned_is_stored_by_its_id(place: Place) -> None:
+    """As in Celery: as the tuple that `result_from_tuple` takes."""
+    stored = ended(place, sig(place, "starts").delay()).get()
+    (child_id, parent), parts = stored
+    assert (parent, parts) == (None, None)
+    assert ended(place, result_from_tuple(stored, place.app)).get() == 3
+    assert place.app.AsyncResult(child_id).result == 3
 
 
 def test_on_after_fork_was_sent_in_the_pool_process(place: Place) -> None:

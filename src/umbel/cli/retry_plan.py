@@ -6,7 +6,9 @@ import builtins
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import import_module
+from typing import cast
 
 import click
 
@@ -139,7 +141,9 @@ def _plain_delay(options: TaskOptions, automatic: bool) -> tuple[Fixed, str]:
     if countdown is None:
         seconds, text = options.default_retry_delay, "default_retry_delay"
     else:
-        seconds, text = float(countdown), "retry_kwargs countdown"  # type: ignore[arg-type]
+        if isinstance(countdown, timedelta):
+            countdown = countdown.total_seconds()
+        seconds, text = float(cast(float, countdown)), "retry_kwargs countdown"
     return Fixed(max(0.0, seconds)), f"{text}={seconds:g}"
 
 

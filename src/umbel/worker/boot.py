@@ -192,7 +192,7 @@ def _check(worker: Worker) -> None:
         )
     # What is named there has to be known, and its packages installed.
     _check_root("application/x-python-serialize" in app.call_reader().accepted)
-    app.result_format  # noqa: B018
+    app.result_format  # noqa: B018  # the look finds it
     app.connections.check_options()
     read, write = app.connections.broker_url, app.connections.outlet_url
     if read != write:

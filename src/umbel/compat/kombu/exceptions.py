@@ -1,5 +1,7 @@
 """``kombu.exceptions``: Umbel's own, under the names that they have there."""
 
+from types import TracebackType
+
 from umbel.compat.missing import guard
 from umbel.exceptions import DecodeError, EncodeError, ImproperlyConfigured, OperationalError
 from umbel.exceptions import UmbelError as KombuError
@@ -21,9 +23,9 @@ __all__ = [
 ]
 
 
-def reraise(tp: type[BaseException], value: BaseException, tb: object = None) -> None:
+def reraise(tp: type[BaseException], value: BaseException, tb: TracebackType | None = None) -> None:
     """Raise `value` with the traceback `tb`."""
-    raise value.with_traceback(tb) if tb is not None else value  # type: ignore[arg-type]
+    raise value if tb is None else value.with_traceback(tb)
 
 
 guard(__name__)
