@@ -108,7 +108,7 @@ def _redis_broker(url: str, conf: Settings, clock: Clock, options: BrokerOptions
 
 
 def _results_beside(url: str, conf: Settings) -> ResultsBeside | None:
-    """Where results are, should their store be on the broker's server; None where it isn't Redis."""
+    """Where results are, should their store be on the broker's server; None: not on Redis."""
     if url.partition("://")[0] not in _REDIS:
         return None
     from umbel.brokers.redis import ResultsBeside

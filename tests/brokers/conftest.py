@@ -1,7 +1,6 @@
 """The server of these tests; it is started once, when the first test asks for it."""
 
 import pytest
-
 from tests.servers import Redis, redis
 
 __all__ = ["redis", "redis_server"]

@@ -132,7 +132,9 @@ def test_a_server_that_is_away_is_one_sentence(direct: RedisBroker, redis_server
     direct.publish([posting("b")])
 
 
-def test_a_server_that_stands_still_holds_nobody_up(direct: RedisBroker, redis_server: Redis) -> None:
+def test_a_server_that_stands_still_holds_nobody_up(
+    direct: RedisBroker, redis_server: Redis
+) -> None:
     assert redis_server.pid is not None
     os.kill(redis_server.pid, signal.SIGSTOP)
     try:
@@ -144,7 +146,9 @@ def test_a_server_that_stands_still_holds_nobody_up(direct: RedisBroker, redis_s
         os.kill(redis_server.pid, signal.SIGCONT)
 
 
-def test_what_was_stored_survives_a_kill_of_the_server(direct: RedisBroker, redis_server: Redis) -> None:
+def test_what_was_stored_survives_a_kill_of_the_server(
+    direct: RedisBroker, redis_server: Redis
+) -> None:
     direct.publish([posting("a"), posting("b")])
     hand = _hand(direct)
     first = hand.take_one()
