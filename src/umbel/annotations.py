@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from umbel.exceptions import ImproperlyConfigured
 from umbel.keywords import HANDLERS
+from umbel.saferepr import safe_repr
 from umbel.task import Task
 
 Changes = Mapping[str, Any]
@@ -28,7 +29,15 @@ def annotate(task: Task[..., Any], annotations: Iterable[object]) -> None:
 def _changes(task: Task[..., Any], annotations: Iterable[object]) -> Iterator[Changes]:
     for each in annotations:
         if isinstance(each, Mapping):
-            yield from (each[key] for key in ("*", task.name) if each.get(key))
+            for key in ("*", task.name):
+                changes = each.get(key)
+                if changes and not isinstance(changes, Mapping):
+                    raise ImproperlyConfigured(
+                        f"task_annotations has {safe_repr(changes, 80)} for {key!r}; expected a "
+                        "dict of options, such as {'max_retries': 5}"
+                    )
+                if changes:
+                    yield changes
             continue
         found: Any = getattr(each, "annotate", None)
         if not callable(found):
@@ -37,5 +46,5 @@ def _changes(task: Task[..., Any], annotations: Iterable[object]) -> Iterator[Ch
                 "object with a method annotate(task)"
             )
         method = cast("Callable[[Task[..., Any]], Changes | None]", found)
-        if changes := method(task):
-            yield changes
+        if found_changes := method(task):
+            yield found_changes

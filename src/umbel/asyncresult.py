@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 from umbel.absent import without
-from umbel.exceptions import IncompleteStream, TimeoutError
+from umbel.exceptions import IncompleteStream, StoreUnavailable, TimeoutError
 from umbel.joining import Callback, OnInterval, OnMessage, Wait, called, refuse_to_wait
 from umbel.message import Result
 from umbel.ports import ResultStore
@@ -277,7 +277,13 @@ class AsyncResult(ResultState, Generic[R_co]):
         family = [self, *self._parents()] if follow else [self]
         told: Meta | None = None
         while True:
-            meta, *others = read_all(family)
+            try:
+                with wait.answers():
+                    meta, *others = read_all(family)
+            except StoreUnavailable as error:
+                if wait.is_over():
+                    raise self._overdue(wait.timeout, None) from error
+                raise
             if on_message is not None and meta is not None and meta != told:
                 on_message(as_dict(meta))
                 told = meta

@@ -8,15 +8,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from inspect import iscoroutine
+from math import inf
 from typing import Any, Final
 
+from umbel.polling import answered_by
 from umbel.request import Running, current_request
 from umbel.saferepr import safe_repr
 
 LONGEST_WAIT: Final = 60.0
+LAST_LOOK: Final = 0.5
+"""Seconds that a store has for an answer, however short the wait; most need a thousandth."""
 """Seconds; a wait without an end asks again now and then, since a store may have been emptied
 meanwhile."""
 
@@ -77,6 +81,14 @@ class Wait:
         now = time.monotonic()
         self._end = None if timeout is None else now + timeout
         self._next = now + interval
+
+    def answers(self) -> AbstractContextManager[None]:
+        """Inside, a store that can gives up when the time is over; it has a moment in any case."""
+        end = inf if self._end is None else max(self._end, time.monotonic() + LAST_LOOK)
+        return answered_by(end)
+
+    def is_over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
 
     def next_pause(self) -> float | None:
         """Seconds to wait until something is to be done again; None once the time is over."""

@@ -30,6 +30,14 @@ from umbel.typed import Typed
 from umbel.warning import warn
 
 _AUTORETRY = tuple(each.name for each in fields(AutoRetry))
+_BOOLEAN: Final = frozenset(
+    {
+        "acks_late", "acks_on_failure", "acks_on_timeout", "acks_on_failure_or_timeout",
+        "reject_on_worker_lost", "retry_on_worker_lost", "ignore_result", "track_started", "trail",
+        "store_errors_even_if_ignored", "store_eager_result", "send_events", "dead_letters",
+        "typing", "retry_jitter",
+    }
+)  # fmt: skip
 _SETTING_OF: Final[Mapping[str, str]] = {
     "serializer": "task_serializer",
     "compression": "task_compression",
@@ -234,6 +242,15 @@ def check_task_names(options: Mapping[str, object], where: str) -> None:
             _warn(name, value, where)
     AutoRetry(**{name: cast(Any, options[name]) for name in _AUTORETRY if name in options})
     _max_retries(options)
+    for name in ("max_retries", "max_redeliveries"):
+        _count_option(name, options.get(name), "None for no limit" if name == "max_retries" else "")
+    for name in _BOOLEAN.intersection(options):
+        value = options[name]
+        if value is not None and not (isinstance(value, int) and value in (0, 1)):
+            raise ValueError(
+                f"{name} is {safe_repr(value, 80)}; expected True or False, or None for what the "
+                "setting says"
+            )
     check_together(options, where)
     exception_types("throws", options.get("throws", ()))
     if options.get("compression") is not None:
@@ -248,6 +265,16 @@ def check_task_names(options: Mapping[str, object], where: str) -> None:
     priority = options.get("priority")
     if priority is not None:
         priority_option(priority)
+
+
+def _count_option(name: str, value: object, none: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(
+            f"{name} is {safe_repr(value, 80)}; expected a whole number from 0"
+            + (f", or {none}" if none else "")
+        )
 
 
 def _refuse(name: str, value: object, where: str, known: Iterable[str]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import inf
 from typing import Final
 
 from umbel.message import Result
@@ -19,6 +22,24 @@ FEW: Final = 32
 """Ids that a store is asked to watch; of more than these all are read at intervals."""
 LONGEST_OF_MANY: Final = 0.1
 """Seconds between two looks at many ids while nothing comes: `FIRST`, growing up to this."""
+
+
+_answer_by: Final[ContextVar[float]] = ContextVar("umbel_answer_by", default=inf)
+
+
+def answer_by() -> float:
+    """The moment (monotonic) after which nobody here waits for a store's answer any more."""
+    return _answer_by.get()
+
+
+@contextmanager
+def answered_by(moment: float) -> Iterator[None]:
+    """Inside the block, a store that can gives up at that moment, with `StoreUnavailable`."""
+    token = _answer_by.set(moment)
+    try:
+        yield
+    finally:
+        _answer_by.reset(token)
 
 
 class Interrupts:

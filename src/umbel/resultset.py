@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from umbel.asyncresult import AsyncResult
 from umbel.current import get_current_app
-from umbel.exceptions import TimeoutError
+from umbel.exceptions import StoreUnavailable, TimeoutError
 from umbel.joining import Callback, OnInterval, OnMessage, Wait, called, refuse_to_wait
 from umbel.message import Result
 from umbel.polling import FEW, FIRST, GROWTH, LONGEST_OF_MANY
@@ -62,7 +62,13 @@ class as_completed(Generic[R_co]):
     def __iter__(self) -> Iterator[AsyncResult[R_co]]:
         wait, pause, left = self._wait(), FIRST, self._results
         while left:
-            read_all([each for each in left if not each.ignored])
+            try:
+                with wait.answers():
+                    read_all([each for each in left if not each.ignored])
+            except StoreUnavailable as error:
+                if wait.is_over():
+                    raise self._overdue(len(left)) from error
+                raise
             ended = [each for each in left if each._is_over()]
             left = [each for each in left if not each._is_over()]
             yield from ended

@@ -43,7 +43,12 @@ def safe_repr(value: object, maxlen: int = 1024, maxlevels: int = 3) -> str:
     text = "".join(writer.parts)
     if len(text) > maxlen:
         text = text[: max(maxlen - 3, 0)] + "..."
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if text.isascii() else encodable(text)
+
+
+def encodable(text: str) -> str:
+    """`text`, with what no encoding can carry (half of a surrogate pair) made visible."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class _Full(Exception):

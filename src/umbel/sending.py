@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from umbel.arguments import checked_id, named_arguments, positional_arguments
 from umbel.canvas import check_links
@@ -111,5 +111,4 @@ def custom_result(app: Umbel, plan: Plan, task_id: str) -> AsyncResult[Any]:
         return cls(task_id, app=app, task_name=plan.task, ignored=plan.ignore_result is True)
     if not callable(cls):
         raise TypeError(f"result_cls is {safe_repr(cls, 80)}; expected a class such as AsyncResult")
-    made: AsyncResult[Any] = cls(task_id)
-    return made
+    return cast("AsyncResult[Any]", cls(task_id))

@@ -485,7 +485,10 @@ def _wrong(what: str, setting: Setting, value: object, hint: str) -> ImproperlyC
 
 
 def _shown(name: str, value: object) -> str:
-    text = repr(censored(name, value))
+    try:
+        text = repr(censored(name, value))
+    except RecursionError:
+        return f"a {type(value).__name__} that contains itself"
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 

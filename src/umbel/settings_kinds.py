@@ -122,7 +122,10 @@ def _seconds(value: object) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = float(value)
+        try:
+            seconds = float(value)
+        except OverflowError:  # a whole number above every float
+            raise WrongValue from None
         if isfinite(seconds) and seconds >= 0:
             return seconds
     raise WrongValue

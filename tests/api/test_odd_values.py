@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from umbel import Umbel
+from umbel.exceptions import ImproperlyConfigured
 from umbel.routing import Queue
 
 HUGE = 10**400
@@ -86,3 +87,43 @@ def test_what_is_no_queue(message: str, make: Callable[[], Any]) -> None:
         make()
     assert "; expected " in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_retries", "3"), ("max_retries", -1), ("max_retries", 1.5), ("max_retries", True),
+        ("max_redeliveries", "3"), ("acks_late", "false"), ("ignore_result", "no"),
+        ("reject_on_worker_lost", []), ("typing", 2), ("dead_letters", Silent()),
+    ],
+)  # fmt: skip
+def test_an_option_of_a_task(app: Umbel, option: str, value: Any) -> None:
+    """Such as text from the environment, which a worker would find out when it is too late."""
+    message = f"{option} is .*; expected"
+    options: dict[str, Any] = {option: value}
+    make: Callable[..., Any] = app.task
+    with pytest.raises(ValueError, match=message):
+        make(name="f", **options)(print)
+    assert "f" not in app.tasks
+
+    annotated = Umbel(
+        "more", broker="memory://", set_as_current=False, task_annotations={"*": options}
+    )
+    with pytest.raises(ValueError, match=message):
+        annotated.task(name="f")(lambda: None).delay()
+
+
+def test_annotations_that_are_no_options() -> None:
+    app = Umbel("odd", broker="memory://", set_as_current=False, task_annotations={"f": 3})
+    with pytest.raises(ImproperlyConfigured, match="task_annotations has 3 for 'f'; expected a"):
+        app.task(name="f")(lambda: None).delay()
+
+
+def test_settings_that_no_float_or_text_can_hold(app: Umbel) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for value, shown in ((HUGE, "1000"), (endless, "a list that contains itself")):
+        before = app.conf.task_time_limit
+        with pytest.raises(ImproperlyConfigured, match=f"'task_time_limit' can't be {shown}"):
+            app.conf["task_time_limit"] = value
+        assert app.conf.task_time_limit == before

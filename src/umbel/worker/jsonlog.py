@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from umbel.current import get_current_task
-from umbel.saferepr import safe_repr
+from umbel.saferepr import encodable, safe_repr
 
 _DEEPEST: Final = 6
 _LONGEST_REPR: Final = 4096
@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
         for name, value in vars(record).items():
             if name not in _OWN:
                 line[_free(name, line)] = value
-        return json.dumps({_text(name): _plain(value) for name, value in line.items()})
+        return json.dumps({encodable(name): _plain(value) for name, value in line.items()})
 
 
 def _instant(at: float) -> str:
@@ -82,7 +82,7 @@ def _plain(value: object, depth: int = 0) -> object:
     """`value` as JSON has it; its `repr` where JSON has nothing for it."""
     kind = type(value)
     if kind is str:
-        return _text(str(value))
+        return encodable(str(value))
     if value is None or kind is bool:
         return value
     if isinstance(value, int) and kind is int and value.bit_length() <= _MOST_BITS:
@@ -93,10 +93,5 @@ def _plain(value: object, depth: int = 0) -> object:
         if isinstance(value, (list, tuple)) and kind in (list, tuple):
             return [_plain(each, depth + 1) for each in value]
         if isinstance(value, dict) and kind is dict and all(type(key) is str for key in value):
-            return {_text(key): _plain(each, depth + 1) for key, each in value.items()}
-    return _text(safe_repr(value, _LONGEST_REPR))
-
-
-def _text(text: str) -> str:
-    """`text`, with what no encoding can carry (half of a surrogate pair) made visible."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+            return {encodable(key): _plain(each, depth + 1) for key, each in value.items()}
+    return encodable(safe_repr(value, _LONGEST_REPR))

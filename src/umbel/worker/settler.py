@@ -30,7 +30,8 @@ from umbel.message import Dead, Delivery, How, Message, Posting, Result, Settlem
 from umbel.outcome import End, Settle, Verdict, decide
 from umbel.protocol import next_headers, priority_of, rebuild_message
 from umbel.request import Context
-from umbel.saferepr import safe_repr
+from umbel.saferepr import encodable, safe_repr
+from umbel.settings import result_life
 from umbel.stored import decode_meta, encode_meta
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
 from umbel.worker.followups import Errback, FollowUps
@@ -72,8 +73,8 @@ class Settler:
         self._call_zone = app.call_zone
         self._hostname = hostname
         self._stores = app.store is not None
-        self._expires = conf.result_expires
-        self._failure_expires = conf.result_failure_expires or conf.result_expires
+        self._expires = result_life(conf, states.SUCCESS)
+        self._failure_expires = result_life(conf, states.FAILURE)
         self._extended = conf.result_extended
         self._result_format = app.result_format
         self._unknown_wait = conf.task_unknown_wait
@@ -377,4 +378,4 @@ def _sentence(ended: Ended) -> str:
         text = _repr_of(error)
     sentence = f"{type(error).__name__}: {text}"[:500]
     # A file name that isn't UTF-8, for one, is text with half surrogate pairs, which none can keep.
-    return sentence.encode("utf-8", "backslashreplace").decode()
+    return encodable(sentence)

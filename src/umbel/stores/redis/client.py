@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from umbel.exceptions import ImproperlyConfigured, StoreUnavailable
+from umbel.polling import answer_by, answered_by
 from umbel.stores.redis.address import Address
 
 if TYPE_CHECKING:
@@ -70,9 +71,14 @@ class Client:
         self._pool.disconnect()
 
     def get(self, keys: Sequence[bytes]) -> list[Record]:
-        with self._translated():
-            records: list[Record] = self._redis.mget(keys)
+        if answer_by() < inf:
+            records = self.get_until(keys, answer_by())
+            if records is None:
+                raise StoreUnavailable(f"The result store {self._name} doesn't answer in time.")
             return records
+        with self._translated():
+            found: list[Record] = self._redis.mget(keys)
+            return found
 
     def delete(self, keys: Sequence[bytes]) -> int:
         """How many there were."""
@@ -91,13 +97,18 @@ class Client:
 
     def get_until(self, keys: Sequence[bytes], deadline: float) -> list[Record] | None:
         """As `get`; None where the server doesn't answer before that moment (monotonic)."""
-        from redis.exceptions import ConnectionError
+        from redis import exceptions
 
-        with self._translated():
+        with self._translated(), answered_by(deadline):
             try:
-                return self._try_to_get(keys, deadline)
-            except ConnectionError:
-                return self._try_to_get(keys, deadline)
+                try:
+                    return self._try_to_get(keys, deadline)
+                except exceptions.ConnectionError:
+                    return self._try_to_get(keys, deadline)
+            except exceptions.TimeoutError:
+                if time.monotonic() < deadline:
+                    raise
+                return None
 
     def unconnected(self) -> Wire:
         """A new connection outside of the pool, which may be small. It never asks by itself
@@ -134,6 +145,34 @@ class Client:
             raise unavailable(self._name, error) from error
 
 
+class _Punctual:
+    """Makes a connection of redis-py so that connecting, the words that it begins with included,
+    ends within its `socket_connect_timeout`, and when nobody waits for the answer any more."""
+
+    _sock: Any
+    _parser: Any
+    socket_timeout: float | None
+    socket_connect_timeout: float | None
+
+    def connect(self) -> None:
+        if self._sock is None:
+            self._connect_in_time(self.socket_timeout, self.socket_connect_timeout)
+
+    def _connect_in_time(self, answer: float | None, connecting: float | None) -> None:
+        left = max(0.001, answer_by() - time.monotonic())
+        limit = min(connecting or inf, left)
+        self.socket_connect_timeout = limit if limit < inf else None
+        limit = min(answer or inf, limit)
+        self.socket_timeout = limit if limit < inf else None
+        try:
+            super().connect()  # type: ignore[misc]
+        finally:
+            self.socket_timeout, self.socket_connect_timeout = answer, connecting
+        # They have taken over the time that was for connecting.
+        self._sock.settimeout(answer)
+        self._parser.on_connect(self)
+
+
 def unavailable(name: str, error: Exception) -> StoreUnavailable:
     text = str(error) or repr(error)
     return StoreUnavailable(f"The result store {name} can't be used now: {text}.")
@@ -148,6 +187,7 @@ def _pool(address: Address) -> ConnectionPool:
         kind = kinds.UnixDomainSocketConnection
     elif address.tls is not None:
         kind = kinds.SSLConnection
+    kind = type(kind.__name__, (_Punctual, kind), {})
     if address.max_connections is None:
         return kinds.ConnectionPool(connection_class=kind, **options)
     make: Any = kinds.BlockingConnectionPool
