@@ -74,6 +74,11 @@ class Server(ABC):
             assert time.monotonic() < deadline, f"it doesn't answer: {self.log}"
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int | None:
+        """None while it doesn't run."""
+        return None if self._process is None else self._process.pid
+
     def kill(self) -> None:
         """End it without notice, and everything that it started."""
         if self._process is not None:
@@ -178,6 +183,12 @@ class Redis(Server):
     @property
     def socket(self) -> str:
         return str(self.folder / "socket")
+
+    def flush(self) -> None:
+        """Forget all that it keeps."""
+        with socket.create_connection(("127.0.0.1", self.port)) as sock:
+            sock.sendall(b"FLUSHALL\r\n")
+            assert sock.recv(64).startswith(b"+OK")
 
 
 class PostgreSQL(Server):

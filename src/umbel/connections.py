@@ -203,8 +203,7 @@ class Connections:
         if not self.names_a_broker:
             self._say_default()
         self.check_options()
-        transport = self._conf.broker_transport_options
-        broker = make_broker(url, self._options(), self._clock, transport)
+        broker = make_broker(url, self._conf, self._clock, self._options())
         broker.open()
         self._opened_with = self.urls
         return broker
@@ -241,7 +240,7 @@ class Connections:
     def unopened(self) -> BrokerDriver:
         """A driver of the broker that isn't opened, to be asked what it is."""
         self._check_default()
-        return make_broker(self.broker_url, BrokerOptions(), self._clock)
+        return make_broker(self.broker_url, self._conf, self._clock)
 
     def _check_default(self) -> None:
         if not self.names_a_broker and self._default_url != DEFAULT_URL:

@@ -5,12 +5,12 @@
 ``sqlite:///tasks.db``                 a file, relative to the working directory
 ``sqlite:////var/lib/tasks.db``        a file, absolute
 ``…?sync=full``                        SQLite: survives a power loss too, at a slower pace
+``redis://…``, ``rediss://…``          a Redis server, or one over TLS
+``redis+socket:///path``, ``unix://``  a Redis server behind a Unix socket
 ``db+postgresql+psycopg://host/name``  results only: a database that SQLAlchemy reaches
 ``cache+memcached://host1;host2/``     results only: Memcached
 ``cache+memory://``                    results only: within this process
 ``file:///var/lib/results``            results only: a folder, a file for each
-``redis://…``, ``rediss://…``          results only: a Redis server; more: `stores.redis.address`
-``redis+socket:///path``, ``unix://``  results only: a Redis server behind a Unix socket
 ``disabled://``                        results only: none are kept
 ====================================  ====================================================
 """
@@ -21,18 +21,20 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from umbel.clock import Clock
 from umbel.exceptions import ImproperlyConfigured
 from umbel.formats import ResultFormat
 from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
 from umbel.settings import Settings, censored
-from umbel.urls import CACHE_IN_MEMORY, EMBEDDED
+from umbel.urls import CACHE_IN_MEMORY, EMBEDDED, store_url
+
+if TYPE_CHECKING:
+    from umbel.brokers.redis import ResultsBeside
+    from umbel.stores.redis import Address as RedisAddress
 
 _LATER: Final = {
-    "redis": "Redis",
-    "rediss": "Redis",
     "sentinel": "Redis",
     "amqp": "RabbitMQ",
     "amqps": "RabbitMQ",
@@ -41,8 +43,16 @@ _LATER: Final = {
     "postgres": "PostgreSQL",
 }
 _STORES_LATER: Final = {**_LATER, "rpc": "RabbitMQ"}
-_STORES: Final = (*EMBEDDED, "db", "cache", "file", "redis", "rediss", "redis+socket", "unix")
-_BROKER_OPTIONS: Final = {"sqlite": ("sync",)}
+_REDIS: Final = ("redis", "rediss", "redis+socket", "unix")
+_BROKERS: Final = (*EMBEDDED, *_REDIS)
+_STORES: Final = (*EMBEDDED, "db", "cache", "file", *_REDIS)
+_REDIS_OPTIONS: Final = ("global_keyprefix", "sep", "priority_steps")
+_BROKER_OPTIONS: Final = {
+    "sqlite": ("sync",),
+    "redis": _REDIS_OPTIONS,
+    "rediss": _REDIS_OPTIONS,
+    "unix": _REDIS_OPTIONS,
+}
 _STORE_OPTIONS: Final = {
     "sqlite": ("sync",),
     "redis": ("global_keyprefix",),
@@ -70,21 +80,42 @@ class BrokerDriver(Broker, Coordinator, Inspector, Protocol):
 
 
 def make_broker(
-    url: str, options: BrokerOptions, clock: Clock, transport: Mapping[str, object] = _NO_OPTIONS
+    url: str, conf: Settings, clock: Clock, options: BrokerOptions | None = None
 ) -> BrokerDriver:
-    """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`.
-
-    `transport` is `broker_transport_options`.
-    """
-    scheme = _scheme("broker_url", url, EMBEDDED, _LATER)
+    """The driver for a broker's URL, not yet opened. Raises `ImproperlyConfigured`."""
+    options = options or BrokerOptions()
+    transport = conf.broker_transport_options
+    scheme = _scheme("broker_url", url, _BROKERS, _LATER)
     if scheme == "memory":
         from umbel.brokers.memory import MemoryBroker
 
         return MemoryBroker(_memory_name("broker_url", url), options, clock=clock)
+    if scheme in _REDIS:
+        return _redis_broker(url, conf, clock, options)
     from umbel.brokers.sqlite import SqliteBroker
 
     path, synchronous = _sqlite_file("broker_url", url, "broker_transport_options", transport)
     return SqliteBroker(path, options, clock=clock, synchronous=synchronous)
+
+
+def _redis_broker(url: str, conf: Settings, clock: Clock, options: BrokerOptions) -> BrokerDriver:
+    from umbel.brokers.redis import Keys, RedisBroker
+
+    low_first = conf.redis_priority_order == "low-first"
+    keys = Keys.of(conf.broker_transport_options, low_first=low_first)
+    results = _results_beside(store_url(conf) or url, conf)
+    return RedisBroker(url, options, clock=clock, keys=keys, results=results)
+
+
+def _results_beside(url: str, conf: Settings) -> ResultsBeside | None:
+    """Where results are, should their store be on the broker's server; None: not on Redis."""
+    if url.partition("://")[0] not in _REDIS:
+        return None
+    from umbel.brokers.redis import ResultsBeside
+    from umbel.stores.redis import RESULT_KEY, key_prefix
+
+    prefix = key_prefix(conf.result_backend_transport_options) + RESULT_KEY
+    return ResultsBeside(_redis_address(url, conf).db, prefix)
 
 
 def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
@@ -171,7 +202,15 @@ def _cache_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> 
 
 
 def _redis_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> ResultStore:
-    from umbel.stores.redis import Address, RedisStore
+    from umbel.stores.redis import RedisStore
+
+    transport = conf.result_backend_transport_options
+    return RedisStore(_redis_address(url, conf), transport, form=form, clock=clock)
+
+
+def _redis_address(url: str, conf: Settings) -> RedisAddress:
+    """Of a result store."""
+    from umbel.stores.redis import Address
 
     defaults = {
         "host": conf.redis_host,
@@ -189,9 +228,7 @@ def _redis_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> 
         "socket_keepalive": conf.redis_socket_keepalive,
         "socket_timeout": conf.redis_socket_timeout,
     }
-    address = Address.of("result_backend", url, defaults)
-    transport = conf.result_backend_transport_options
-    return RedisStore(address, transport, form=form, clock=clock)
+    return Address.of("result_backend", url, defaults)
 
 
 def _made(provider: object) -> object:

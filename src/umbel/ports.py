@@ -66,6 +66,9 @@ class Features(Struct, frozen=True):
     exclusive_turns: bool = False
     """A turn keeps all other processes out until it has ended, and needs this process's
     interpreter for that; so no task is started meanwhile, since it might not let go of it."""
+    priority_steps: tuple[int, ...] = tuple(range(10))
+    """The priorities that are told apart, ascending from 0: each other one counts as the largest
+    of these that isn't above it."""
 
 
 class BrokerOptions(Struct, frozen=True):

@@ -18,7 +18,6 @@ import msgspec
 
 from umbel.drivers import make_broker
 from umbel.exceptions import UmbelError
-from umbel.ports import BrokerOptions
 from umbel.settings import censored
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def _broker(app: Umbel) -> dict[str, Any]:
     if app.connections.outlet_url != url:
         found["write_url"] = censored("broker_url", app.connections.outlet_url)
     try:
-        features = make_broker(url, BrokerOptions(), app.clock).features
+        features = make_broker(url, app.conf, app.clock).features
     except UmbelError as error:
         found["error"] = str(error)
     else:

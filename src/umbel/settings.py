@@ -181,6 +181,7 @@ class Settings:
     worker_log_datefmt: str | None
     worker_log_format: str
     worker_log_json: bool
+    redis_priority_order: str
     worker_max_memory_per_child: int | None
     worker_max_tasks_per_child: int | None
     worker_pool: Literal["prefork", "threads", "asyncio", "solo"]

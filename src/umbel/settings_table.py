@@ -527,11 +527,8 @@ UMBEL_SETTINGS: tuple[Setting, ...] = (
         ("task_eta_in_broker", True, BOOL,
          "what is due later waits in the broker; off: it travels as Celery's"),
         ("worker_log_json", False, BOOL, "log lines are JSON objects, whatever the format says"),
-    ),
-    Setting(
-        "redis_priority_order", "high-first", PRIORITY_ORDER, None,
-        "which priority comes first on Redis; Celery's order there is low-first",
-        State.LATER, f"it is honoured by {REDIS}",
+        ("redis_priority_order", "high-first", PRIORITY_ORDER,
+         "which priority comes first on Redis; Celery's order there is low-first"),
     ),
 )
 # fmt: on

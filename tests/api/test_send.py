@@ -217,7 +217,7 @@ def test_results_are_kept_with_the_messages_unless_told_otherwise(tmp_path: Path
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("redis://localhost/0", "release 'Redis'"),
+        ("amqp://localhost/0", "release 'RabbitMQ'"),
         ("amqp://u:secret@h//", r"amqp://u:\*{8}@h//.*release 'RabbitMQ'"),
         ("sqlit:///a.db", "did you mean sqlite://"),
         ("memroy://", "did you mean memory://"),

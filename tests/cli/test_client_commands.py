@@ -384,7 +384,9 @@ def test_without_app_and_broker(umbel: Run, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "code", "said"),
     [
-        ("redis://h", 78, "redis:// comes with the release"),
+        ("amqp://h", 78, "amqp:// comes with the release"),
+        ("redis://127.0.0.1:1", 69, "redis:127.0.0.1:1 can't be reached"),
+        ("redis://127.0.0.1/tasks", 78, "has the db 'tasks'"),
         ("sqlit:///x", 78, "did you mean sqlite://?"),
         ("sqlite:////nowhere/at/all.db", 69, "/nowhere/at/all.db"),
         ("sqlite:///proj.py", 69, "proj.py"),

@@ -85,7 +85,7 @@ def test_no_app_and_no_broker_are_needed(umbel: Run) -> None:
     assert "broker: sqlite:///umbel.db" in ended.out
 
 
-@pytest.mark.parametrize("url", ["redis://u:hunter2@host", "nothing://u:hunter2@host"])
+@pytest.mark.parametrize("url", ["amqp://u:hunter2@host", "nothing://u:hunter2@host"])
 def test_a_broker_that_cannot_be_is_part_of_the_report(url: str) -> None:
     app = Umbel("x", broker=url, set_as_current=False)
     text = bugreport(app)

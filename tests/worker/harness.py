@@ -37,11 +37,16 @@ class Worker:
     """One `umbel worker` on the app of a module in this folder, with its broker file."""
 
     def __init__(
-        self, broker: str, *options: str, app: str = "tasks_app", env: dict[str, str] | None = None
+        self,
+        broker: str,
+        *options: str,
+        app: str = "tasks_app",
+        env: dict[str, str] | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self.log = Path(broker.removeprefix("sqlite:///")).with_suffix(
-            f".{time.monotonic_ns()}.log"
-        )
+        """`folder` is for the log of one whose broker isn't a file."""
+        base = Path(broker.removeprefix("sqlite:///")) if folder is None else folder / "worker"
+        self.log = base.with_suffix(f".{time.monotonic_ns()}.log")
         self._out = self.log.open("wb")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "umbel", "-A", app, "worker", "-l", "INFO", *options],

@@ -44,9 +44,11 @@ def _stands_still(pid: int) -> bool:
 class Place:
     """Everything of one test. `lease` is in seconds and holds for its workers and its client."""
 
-    def __init__(self, folder: Path, lease: float = 30.0, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self, folder: Path, lease: float = 30.0, clock: Clock = SYSTEM, url: str | None = None
+    ) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/broker.db"
+        self.url = url or f"sqlite:///{folder}/broker.db"
         self.file = folder / "broker.db"
         self.journal = folder / "journal.txt"
         self.lease = lease
@@ -75,7 +77,9 @@ class Place:
             "UMBEL_WORKER_LEASE_TIME": str(self.lease),
             "PYTHONPATH": PYTHONPATH,
         }
-        worker = Worker(self.url, *options, app=app, env={**named, **(env or {})})
+        worker = Worker(
+            self.url, *options, app=app, env={**named, **(env or {})}, folder=self.folder
+        )
         self._workers.append(worker)
         if ready:
             until(

@@ -1,0 +1,93 @@
+"""The Lua scripts: each one's text, put together from its file and what that stands on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from umbel.brokers.redis.keys import Keys
+
+_STANDS_ON: Final[dict[str, Sequence[str]]] = {
+    "abandon": ("common", "settling", "ending"),
+    "beat": ("common", "settling", "ending"),
+    "dead_delete": ("common", "settling"),
+    "dead_prune": ("common", "settling"),
+    "dead_requeue": ("common", "settling", "revoking"),
+    "declare": ("common",),
+    "enlist": ("common",),
+    "expedite": ("common",),
+    "leave": ("common", "settling", "ending"),
+    "promote": ("common",),
+    "publish": ("common",),
+    "purge": ("common", "settling", "ending"),
+    "revoke": ("common",),
+    "stats": ("common", "settling", "ending"),
+    "turn": ("common", "settling"),
+    "unbind": ("common", "settling", "ending"),
+    "unrevoke": ("common", "revoking"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's text, and the name that the server knows it by once it has seen it."""
+
+    name: str
+    text: str
+    sha: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Redis names scripts by SHA-1; nothing is kept safe by it.
+        digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        object.__setattr__(self, "sha", digest)
+
+
+class Scripts:
+    """All scripts of a broker with these keys in this database."""
+
+    def __init__(self, keys: Keys, database: int) -> None:
+        constants = _constants(keys, database)
+        made = {name: _script(name, constants) for name in _STANDS_ON}
+        self.abandon = made["abandon"]
+        self.beat = made["beat"]
+        self.dead_delete = made["dead_delete"]
+        self.dead_prune = made["dead_prune"]
+        self.dead_requeue = made["dead_requeue"]
+        self.declare = made["declare"]
+        self.enlist = made["enlist"]
+        self.expedite = made["expedite"]
+        self.leave = made["leave"]
+        self.promote = made["promote"]
+        self.publish = made["publish"]
+        self.purge = made["purge"]
+        self.revoke = made["revoke"]
+        self.stats = made["stats"]
+        self.turn = made["turn"]
+        self.unbind = made["unbind"]
+        self.unrevoke = made["unrevoke"]
+
+
+def _script(name: str, constants: str) -> Script:
+    return Script(name, "\n".join((constants, *map(_text, (*_STANDS_ON[name], name)))))
+
+
+@cache
+def _text(name: str) -> str:
+    return (resources.files("umbel.brokers.redis") / "lua" / f"{name}.lua").read_text("utf-8")
+
+
+def _constants(keys: Keys, database: int) -> str:
+    serve = ", ".join(map(str, keys.serve))
+    return (
+        f"local PREFIX, SEP = {_quoted(keys.prefix)}, {_quoted(keys.sep)}\n"
+        f"local SERVE, DATABASE = {{ {serve} }}, {database}"
+    )
+
+
+def _quoted(text: str) -> str:
+    """As a string of Lua, every byte as its number."""
+    return '"' + "".join(f"\\{byte:03d}" for byte in text.encode()) + '"'

@@ -1,0 +1,191 @@
+"""Waiting without asking again and again: the server says when what was looked at has changed.
+
+A waiter has two connections. What one of them (the *eyes*) reads the server remembers (``CLIENT
+TRACKING``), and tells the other one (the *ear*) when somebody, also a Celery producer, changes it.
+The waiter looks, then listens until it is told. Nothing is taken and nothing is marked, so a waiter
+that is frozen or cut off is in nobody's way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from umbel.brokers.redis.link import Address, Argument, Reply, socket_of
+from umbel.exceptions import BrokerUnavailable
+
+INVALIDATED: Final = "__redis__:invalidate"
+LOOK_AGAIN: Final = 1.0
+"""Seconds after which a waiter looks without having been told, should a word be lost."""
+
+
+class Ear:
+    """A connection that listens to channels, and can be rung by another thread."""
+
+    def __init__(self, address: Address) -> None:
+        self.connection = address.connection()
+        self._heard: deque[Reply] = deque()
+        self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self.connection.connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, *command: Argument) -> Reply:
+        self.connection.send_command(*command, check_health=False)
+        return self.connection.read_response(disable_decoding=True)
+
+    def subscribe(self, channels: Sequence[str]) -> None:
+        """From the moment that this returns on, all is heard."""
+        self.connection.send_command("SUBSCRIBE", *channels, check_health=False)
+        left = len(channels)
+        while left:
+            reply = self.connection.read_response(disable_decoding=True)
+            if reply[0] == b"subscribe":
+                left -= 1
+            else:
+                self._heard.append(reply)
+
+    def listen(self, seconds: float) -> Reply | None:
+        """What is heard next; None after the time or when rung."""
+        if self._heard:
+            return self._heard.popleft()
+        if not self.connection.can_read(0):
+            poll = select.poll()
+            poll.register(socket_of(self.connection), select.POLLIN)
+            poll.register(self._read_end, select.POLLIN)
+            ready = {fd for fd, _ in poll.poll(max(0.0, seconds) * 1000)}
+            if self._read_end in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._read_end, 4096)
+                return None
+            if not ready:
+                return None
+        return self.connection.read_response(disable_decoding=True)
+
+    def drain(self) -> None:
+        """Forget what was heard so far."""
+        self._heard.clear()
+        while self.connection.can_read(0):
+            self.connection.read_response(disable_decoding=True)
+
+    def ring(self) -> None:
+        """Let `listen` return. Safe from any thread and in signal handlers."""
+        with contextlib.suppress(OSError):
+            os.write(self._write_end, b"r")
+
+    def close(self) -> None:
+        self.connection.disconnect()
+        for end in (self._read_end, self._write_end):
+            with contextlib.suppress(OSError):
+                os.close(end)
+        self._read_end = self._write_end = -1
+
+
+class Waiter:
+    """The eyes and the ear of one thread that waits. Raises the client's errors."""
+
+    def __init__(self, address: Address) -> None:
+        self._ear = Ear(address)
+        self._eyes = address.connection()
+        try:
+            number = self._ear.ask("CLIENT", "ID")
+            self._ear.subscribe([INVALIDATED])
+            self._eyes.connect()
+            self._see("CLIENT", "TRACKING", "ON", "REDIRECT", number)
+        except BaseException:
+            self.close()
+            raise
+
+    def look(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        """The replies; the next change of a key that they name ends the next `sleep`."""
+        eyes = self._eyes
+        eyes.send_packed_command(eyes.pack_commands(commands), check_health=False)
+        return [eyes.read_response(disable_decoding=True) for _ in commands]
+
+    def sleep(self, seconds: float) -> None:
+        """Until something has changed, or `ring`."""
+        if self._ear.listen(seconds) is not None:
+            self._ear.drain()
+
+    def ring(self) -> None:
+        self._ear.ring()
+
+    def close(self) -> None:
+        self._eyes.disconnect()
+        self._ear.close()
+
+    def _see(self, *command: Argument) -> Reply:
+        self._eyes.send_command(*command, check_health=False)
+        return self._eyes.read_response(disable_decoding=True)
+
+
+class RedisSubscription:
+    """A listener to some channels; see `umbel.ports.Subscription`.
+
+    Where the connection is lost it is made anew by the next `get`; what is told in between isn't
+    heard.
+    """
+
+    def __init__(self, address: Address, names: dict[str, str]) -> None:
+        """`names`: the channels by their names on the server."""
+        self._address = address
+        self._names = {name.encode(): channel for name, channel in names.items()}
+        self._ear: Ear | None = None
+        self._closed = False
+        try:
+            self._connect()
+        except (RedisError, OSError) as error:
+            raise BrokerUnavailable(f"{address.server} can't be reached: {error}") from error
+
+    def _connect(self) -> Ear:
+        ear = Ear(self._address)
+        try:
+            ear.subscribe([name.decode() for name in self._names])
+        except BaseException:
+            ear.close()
+            raise
+        self._ear = ear
+        return ear
+
+    def get(self, timeout: float) -> tuple[str, bytes] | None:
+        deadline = time.monotonic() + timeout
+        while not self._is_over():
+            left = deadline - time.monotonic()
+            try:
+                heard = (self._ear or self._connect()).listen(left)
+            except (RedisError, OSError, ValueError) as error:
+                self._let_go()
+                if self._is_over():
+                    return None
+                raise BrokerUnavailable(
+                    f"the connection to {self._address.server} was lost: {error}"
+                ) from error
+            if heard is not None and heard[0] == b"message":
+                return self._names[heard[1]], heard[2]
+            if left <= 0:
+                return None
+        return None
+
+    def _is_over(self) -> bool:
+        # A method, since another thread may change it at any moment.
+        return self._closed
+
+    def close(self) -> None:
+        self._closed = True
+        if self._ear is not None:
+            self._ear.ring()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        ear, self._ear = self._ear, None
+        if ear is not None:
+            ear.close()
