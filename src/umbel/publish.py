@@ -34,6 +34,10 @@ from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish, task_sent
 from umbel.typed import Args
 
+BOUND: Final = 2.0
+"""Seconds within which a publish by the default policy has said yes or no."""
+_DEFAULT: Final = RetryPolicy()
+
 
 def new_id() -> str:
     """A fresh random id, as text: a UUID of version 4, at a third of the price of `uuid4`."""
@@ -202,9 +206,16 @@ class Publisher:
         policy: RetryPolicy | None,
         queues: Sequence[Queue] = (),
     ) -> None:
-        """Make `queues` exist, and publish."""
+        """Make `queues` exist, and publish.
+
+        With the default policy all is over within `BOUND`: no try begins that would end later if
+        it took as long as the longest before it. Another policy may say more.
+        """
         waits = None
+        longest = 0.0
+        began = time.monotonic()
         while True:
+            tried = time.monotonic()
             try:
                 connections = self._connections
                 if queues:
@@ -219,6 +230,10 @@ class Publisher:
                 waits = waits or policy.waits()
                 wait = next(waits, None)
                 if wait is None:
+                    raise
+                now = time.monotonic()
+                longest = max(longest, now - tried)
+                if policy == _DEFAULT and now + wait + longest > began + BOUND:
                     raise
             time.sleep(wait)
 
