@@ -23,6 +23,7 @@ from umbel.current import (
 )
 from umbel.handles import Connection, Producer, connection_of
 from umbel.publish import ORIGIN
+from umbel.result import GroupResult
 
 if TYPE_CHECKING:
     from umbel.task import Task
@@ -34,6 +35,7 @@ class CeleryNames(WithTasks):
 
     selected_queues: tuple[str, ...] | None = None
     """What `select_queues` named."""
+    GroupResult = GroupResult
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from umbel.stores.redis import Address as RedisAddress
 
 _LATER: Final = {
+    "redis+cluster": "Redis",
     "sentinel": "Redis",
     "amqp": "RabbitMQ",
     "amqps": "RabbitMQ",
@@ -262,10 +263,11 @@ def _scheme(setting: str, url: str, known: Sequence[str], later: Mapping[str, st
         return scheme
     if separator and family in known and family in ("db", "cache"):
         return family
-    if separator and family in later:
+    planned = scheme if scheme in later else family
+    if separator and planned in later:
         raise ImproperlyConfigured(
-            f"{setting} {censored(setting, url)!r}: {family}:// comes with the release "
-            f"{later[family]!r}. This one has {', '.join(f'{name}://' for name in known)}"
+            f"{setting} {censored(setting, url)!r}: {planned}:// comes with the release "
+            f"{later[planned]!r}. This one has {', '.join(f'{name}://' for name in known)}"
         )
     raise _unknown_scheme(setting, url, scheme, [*known, *later])
 

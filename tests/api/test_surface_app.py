@@ -40,7 +40,7 @@ PRESENT = (
     "subclass_with_self", "type_checker",
     # properties
     "conf", "tasks", "control", "current_task", "current_worker_task", "oid", "thread_oid",
-    "timezone", "annotations", "Task", "AsyncResult", "backend",
+    "timezone", "annotations", "Task", "AsyncResult", "GroupResult", "backend",
     # attributes
     "main", "user_options", "steps", "task_cls", "builtin_fixups", "on_configure",
     "on_after_configure", "on_after_finalize", "on_after_fork", "autofinalize", "fixups",
@@ -53,7 +53,6 @@ ABSENT = {
     "loader": "config_from_object",
     "pool": "thread-safe",
     "producer_pool": "app.batch()",
-    "GroupResult": "Workflows",
     "Worker": "worker_main",
     "WorkController": "worker_main",
     "Beat": "Scheduler",

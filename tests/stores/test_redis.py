@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -451,6 +453,44 @@ def test_closing_ends_waits(make_store: Make, client: redis.Redis) -> None:
 
 
 # The rest
+
+
+FORKING = """
+import os, sys, threading, time
+from umbel import Umbel
+from umbel.testing.contract.storing import result
+
+app = Umbel("proj", broker="memory://", backend=sys.argv[1], set_as_current=False)
+app.store.put([result("before", value=1)])
+got = []
+waiting = threading.Thread(target=lambda: got.append(app.AsyncResult("child").get(timeout=20)))
+waiting.start()
+while not app.store.listener.channels:
+    time.sleep(0.005)
+inherited = app.store
+child = os.fork()
+if child == 0:
+    assert app.store is not inherited
+    assert app.AsyncResult("before").get(timeout=20) == 1
+    app.store.put([result("child", value=2)])
+    assert app.AsyncResult("parent").get(timeout=20) == 3
+    os._exit(7)
+waiting.join()
+assert got == [2], got
+assert app.AsyncResult("before").get(timeout=20) == 1
+app.store.put([result("parent", value=3)])
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+app.close()
+"""
+
+
+def test_parent_and_child_of_a_fork_have_connections_of_their_own(
+    redis_server: Redis, client: redis.Redis
+) -> None:
+    """The fork comes while a thread of the parent waits."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, redis_server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_server_at_its_memory_limit(store: RedisStore, client: redis.Redis) -> None:

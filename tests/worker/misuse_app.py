@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from tests.worker.live_app import POLL
+from tests.worker.live_app import POLL, wait_for
 
 from umbel import Task, Umbel
 
@@ -109,6 +109,17 @@ async def leaves_behind() -> None:
 
     left.append(asyncio.create_task(stubborn()))
     asyncio.get_running_loop().run_in_executor(None, time.sleep, 3600)
+
+
+@app.task(name="fills_the_executor")
+async def fills_the_executor(gate: str) -> None:
+    for _ in range(100):
+        asyncio.get_running_loop().run_in_executor(None, wait_for, gate)
+
+
+@app.task(name="tracked", track_started=True)
+async def tracked() -> str:
+    return "tracked"
 
 
 @app.task(name="stops_its_loop")

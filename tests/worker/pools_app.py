@@ -141,6 +141,19 @@ def threaded_whoami(self: Any, tag: str, gate: str) -> list[Any]:
     return [*before, self.request.id, current_task.request.id]
 
 
+@app.task(name="marks")
+def marks(tag: str) -> str:
+    """What a context variable holds before and after this task sets it."""
+    before = here.get()
+    here.set(tag)
+    return before
+
+
+@app.task(name="marks_late")
+async def marks_late(tag: str) -> str:
+    return str(marks.run(tag))
+
+
 @app.task(name="nap")
 async def nap(seconds: float) -> int:
     await asyncio.sleep(seconds)

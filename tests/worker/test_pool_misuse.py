@@ -79,3 +79,11 @@ def test_a_coroutine_that_is_cancelled_in_its_last_step(place: Place) -> None:
     goes_on(place, 2)
     assert worker.stop() == 0
     assert "failed" not in worker.text
+
+
+def test_a_task_that_fills_the_executor_of_the_loop(place: Place) -> None:
+    start(place, "asyncio", "-c", "2")
+    gate = place.gate()
+    place.send("fills_the_executor", str(gate)).get(timeout=30)
+    assert place.send("tracked").get(timeout=30) == "tracked"
+    gate.touch()

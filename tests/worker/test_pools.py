@@ -99,6 +99,13 @@ def test_each_task_sees_itself(place: Place, pool: str, task: str) -> None:
         assert result.get(timeout=30) == expected
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads", "asyncio", "solo"])
+def test_no_task_sees_context_variables_of_another(place: Place, pool: str) -> None:
+    place.worker("-P", pool, "-c", "1", app=APP)
+    results = [place.send(task, task) for task in ("marks", "marks", "marks_late", "marks")]
+    assert [result.get(timeout=30) for result in results] == ["nothing"] * 4
+
+
 # Limits and revocations.
 
 

@@ -112,3 +112,12 @@ def test_a_dead_letter_requeued_after_a_revocation_runs(place: Place) -> None:
     place.noted("start", "again", times=2)
     until(lambda: place.app.dead.get(result.id), what="a dead letter again")
     assert result.state == states.FAILURE
+
+
+def test_what_is_revoked_while_a_worker_puts_it_back_needs_not_wait(place: Place) -> None:
+    """A message that travels as Celery's is taken before its time, and goes back until then."""
+    place.worker("-c", "1", app="tests.worker.hurried_app")
+    place.app.conf.task_eta_in_broker = False
+    result = place.send("quick", "later", countdown=3600)
+    _assert_revoked(result)
+    until(lambda: place.broker.find(result.id) == (), what="the delayed message is ended")

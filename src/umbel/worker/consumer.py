@@ -22,7 +22,7 @@ from umbel.drivers import BrokerDriver
 from umbel.exceptions import BackendStoreError, BrokerUnavailable, OperationalError
 from umbel.exchanges import Binding, takers, unbound
 from umbel.message import Dead, Delivery, How, Settlement
-from umbel.ports import ResultStore, Turn
+from umbel.ports import ResultStore, Revocation, Turn
 from umbel.worker.desk import Desk, Refused
 from umbel.worker.execution import Execution
 from umbel.worker.revocations import Revocations
@@ -228,12 +228,30 @@ class Consumer:
         self._desk.slot.words[Word.FETCHING] = int(limit > 0)
         reply = self._reach_the_broker(settlements, begin, limit)
         self._more = bool(limit) and len(reply.deliveries) == limit
+        postponed = self._postponed(settlements)
         self._take_stock(settlements, reply)
         self._insist(lambda: self.revocations.follow(reply.revocations))
+        self._hurry_revoked(postponed)
         self._hand_out(reply, begin)
         if self._was_away:
             self._reconcile()
         return bool(reply.deliveries or settlements)
+
+    def _postponed(self, settlements: Sequence[Settlement]) -> list[str]:
+        """The ids of what goes back with a delay."""
+        held = self._desk.unsettled
+        return [
+            held[each.lease].request.id or ""
+            for each in settlements
+            if each.delay and each.lease in held
+        ]
+
+    def _hurry_revoked(self, task_ids: Sequence[str]) -> None:
+        """Of what has just gone back with a delay, revoke once more what was revoked while it was
+        held here: now the broker finds it, and it needn't wait out its time."""
+        again = [Revocation(each) for each in task_ids if self.revocations.names(each)]
+        if again:
+            self._insist(lambda: self._broker.revoke(again))
 
     def _reach_the_broker(self, settlements: Sequence[Settlement], begin: int, limit: int) -> Turn:
         """The reply to the turn, however long the broker or the result store is away.

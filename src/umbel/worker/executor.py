@@ -5,7 +5,6 @@ Nothing is decided here about what follows, and nothing is settled; see `outcome
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -218,12 +217,19 @@ class Executor:
             current_request.reset(token)
         return Ended(End.RETURNED, value=value, runtime=time.perf_counter() - started)
 
+    def is_tracked(self, execution: Execution) -> bool:
+        """Whether it is to be stored that this one has started."""
+        options = execution.task_options
+        return execution.end is None and options is not None and options.track_started
+
+    def store_started(self, execution: Execution) -> None:
+        """Waits for a store that is away."""
+        self._store_started(execution)
+
     async def run_on_loop(self, execution: Execution, lane: Lane) -> Ended:
-        """The same for an ``async def`` task, in the running loop."""
+        """The same for an ``async def`` task, in the running loop; `store_started` comes first."""
         if execution.end is not None:
             return _not_run(execution)
-        if execution.task_options is not None and execution.task_options.track_started:
-            await asyncio.to_thread(self._store_started, execution)
         lane.reset()
         task, request = self._begin(execution, is_stored=True)
         started = time.perf_counter()

@@ -23,7 +23,6 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from umbel.exceptions import ImproperlyConfigured
 from umbel.settings import censored
 
-SCHEMES: Final = ("redis", "rediss", "redis+socket", "unix")
 PORT: Final = 6379
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds, where nothing is set; redis-py would wait as long as for an answer."""

@@ -110,7 +110,11 @@ class LoopPool:
         began = time.perf_counter()
         ended: Ended
         if on_loop:
-            ended = await self._handling.executor.run_on_loop(execution, lane)
+            executor = self._handling.executor
+            if executor.is_tracked(execution):
+                # Not in the loop's own executor, which tasks may fill.
+                await self._in_thread(lambda: executor.store_started(execution))
+            ended = await executor.run_on_loop(execution, lane)
             if lane.was_cancelled:
                 await _outlive_cancellation()
             await self._close(self._handling.decide(execution, ended), lane.index)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import time
 
 from umbel.message import Delivery
+from umbel.worker.execution import Execution
 from umbel.worker.handling import Handling
 from umbel.worker.lanes import MainLane
 
@@ -38,6 +40,11 @@ class SerialPool:
         self._desk.free_lanes.get()
         if not handling.start(execution, 0):
             return
+        # Its own, so that no context variable of one task is seen by the next.
+        contextvars.copy_context().run(self._execute, execution, began)
+
+    def _execute(self, execution: Execution, began: float) -> None:
+        handling = self._handling
         ended = handling.executor.run(execution, self._lane)
         handling.close(handling.decide(execution, ended), 0)
         handling.note(execution, ended, began)

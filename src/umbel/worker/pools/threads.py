@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from queue import SimpleQueue
@@ -59,9 +60,14 @@ class ThreadPool:
         handling = self._handling
         with handling.guard():
             while (execution := inbox.get()) is not None:
-                began = time.perf_counter()
-                ended = handling.executor.run(execution, lane)
-                handling.close(handling.decide(execution, ended), lane.index)
-                handling.note(execution, ended, began)
+                # Its own, so that no context variable of one task is seen by the next.
+                contextvars.copy_context().run(self._execute, execution, lane)
                 self._desk.call()
             lane.close()
+
+    def _execute(self, execution: Execution, lane: ThreadLane) -> None:
+        handling = self._handling
+        began = time.perf_counter()
+        ended = handling.executor.run(execution, lane)
+        handling.close(handling.decide(execution, ended), lane.index)
+        handling.note(execution, ended, began)
