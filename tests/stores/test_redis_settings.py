@@ -21,8 +21,8 @@ from umbel import Umbel
 from umbel.clock import SYSTEM
 from umbel.drivers import Results, make_store
 from umbel.exceptions import ImproperlyConfigured, LaterSetting, StoreUnavailable
+from umbel.redisurl import CONNECT_TIMEOUT
 from umbel.stores.redis import Address, RedisStore
-from umbel.stores.redis.address import CONNECT_TIMEOUT
 from umbel.testing.contract.rig import Background
 from umbel.testing.contract.storing import result
 

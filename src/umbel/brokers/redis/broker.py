@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from umbel.brokers.redis import forms, looking, routes
 from umbel.brokers.redis.keys import Keys
-from umbel.brokers.redis.link import Address, Link, Reply, ReplyLost
+from umbel.brokers.redis.link import Link, Reply, ReplyLost, address_of
 from umbel.brokers.redis.routes import NO_ROUTES, Routes
 from umbel.brokers.redis.scripts import Script, Scripts
 from umbel.brokers.redis.waiting import LOOK_AGAIN, RedisSubscription, Waiter
@@ -90,13 +90,13 @@ class RedisBroker:
         keys: Keys | None = None,
         results: ResultsBeside | None = None,
     ) -> None:
-        address = Address.of(url)
+        address = address_of(url)
         self._options = options
         self._clock = clock
         self._keys = keys or Keys()
-        self._results = results or ResultsBeside(address.database)
+        self._results = results or ResultsBeside(address.db)
         self._link = Link(address, BrokerUnavailable)
-        self._scripts = Scripts(self._keys, address.database)
+        self._scripts = Scripts(self._keys, address.db)
         limits = options.dead_max_count, options.dead_max_age, options.dead_max_bytes
         self._limits = limits
         self._packed_limits = _encode(limits)
@@ -123,7 +123,7 @@ class RedisBroker:
 
     @property
     def location(self) -> str:
-        return self._link.address.server
+        return self._link.address.location
 
     def open(self) -> None:
         self._link.open()
