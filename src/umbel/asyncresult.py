@@ -57,7 +57,9 @@ class AsyncResult(ResultState, Generic[R_co]):
     @property
     def children(self) -> list[AsyncResult[Any]] | None:
         """The results of what the task sent; None where nothing is stored yet."""
-        meta = self._read()
+        return self._children_in(self._read())
+
+    def _children_in(self, meta: Meta | None) -> list[AsyncResult[Any]] | None:
         if meta is None or meta.children is None:
             return None
         ids = [child_id for child in meta.children for child_id in _ids_in(child)]
