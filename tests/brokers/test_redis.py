@@ -11,7 +11,7 @@ import pytest
 from redis import Redis as Client
 from tests.servers import Redis
 
-from umbel.brokers.redis import Keys, RedisBroker
+from umbel.brokers.redis import Keys, RedisBroker, link
 from umbel.brokers.redis.routes import kombu_pattern
 from umbel.clock import ManualClock
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, Unroutable
@@ -295,6 +295,12 @@ class TestAddresses:
         url = server.url.replace("//", "//user:wrong@")
         with pytest.raises(BrokerUnavailable, match="refuses this user or password"):
             RedisBroker(url, BrokerOptions()).open()
+
+
+def test_commands_are_packed_alike_with_and_without_hiredis() -> None:
+    command = ("SET", b"\xff\x00", 12, -3, "ü", b"", "")
+    assert link.pack is not link.pack_slowly
+    assert link.pack_slowly(command) == link.pack(command)
 
 
 def test_nothing_is_left_behind(driver: RedisBroker, client: Client, clock: ManualClock) -> None:

@@ -6,10 +6,11 @@ here: a request that couldn't be sent was not done, and of one whose reply was l
 
 from __future__ import annotations
 
+import contextlib
 import select
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, cast
 
 from redis import exceptions as errors
 from redis.backoff import NoBackoff
@@ -41,12 +42,28 @@ _SENTENCES: Final = (
 )
 
 
+def pack_slowly(command: tuple[Argument, ...]) -> bytes:
+    """A command as it is sent: an array of texts, in the protocol RESP."""
+    packed = [b"*%d\r\n" % len(command)]
+    for each in command:
+        word = each if isinstance(each, bytes) else str(each).encode()
+        packed += (b"$%d\r\n" % len(word), word, b"\r\n")
+    return b"".join(packed)
+
+
+pack: Callable[[tuple[Argument, ...]], bytes] = pack_slowly
+with contextlib.suppress(ImportError):
+    import hiredis
+
+    # Its own types allow of one argument only.
+    pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
+
+
 class Wire(Protocol):
     """A connection of redis-py, as far as it is used here; redis-py leaves it without types."""
 
     def connect(self) -> None: ...
     def disconnect(self) -> None: ...
-    def pack_commands(self, commands: Sequence[Sequence[Argument]]) -> list[bytes]: ...
     def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None: ...
     def send_command(self, *command: Argument, check_health: bool = True) -> None: ...
     def read_response(self, disable_decoding: bool = False) -> Reply: ...
@@ -115,8 +132,8 @@ class Link:
         """The replies to several commands, sent together."""
         idle = connection, _ = self._take()
         try:
-            packed = connection.pack_commands(commands)
-            connection.send_packed_command(packed, check_health=False)
+            packed = b"".join([pack(tuple(command)) for command in commands])
+            connection.send_packed_command([packed], check_health=False)
         except (errors.RedisError, OSError) as error:
             connection.disconnect()
             raise self.refused(error) from error
@@ -125,9 +142,9 @@ class Link:
     def run(self, script: Script, *arguments: Argument) -> Reply:
         """A script's reply; the server is given its text when it doesn't know it (any more)."""
         try:
-            return self.call("EVALSHA", script.sha, 0, *arguments)
+            return self.calls([("EVALSHA", script.sha, 0, *arguments)])[0]
         except errors.NoScriptError:
-            return self.call("EVAL", script.text, 0, *arguments)
+            return self.calls([("EVAL", script.text, 0, *arguments)])[0]
 
     def refused(self, error: BaseException) -> OperationalError:
         """What is raised for an error of a request that was not carried out."""

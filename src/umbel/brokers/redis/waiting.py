@@ -18,7 +18,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from umbel.brokers.redis.link import Argument, Reply, connection_to, socket_of
+from umbel.brokers.redis.link import Argument, Reply, connection_to, pack, socket_of
 from umbel.exceptions import BrokerUnavailable
 from umbel.redisurl import Address
 
@@ -109,7 +109,8 @@ class Waiter:
     def look(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
         """The replies; the next change of a key that they name ends the next `sleep`."""
         eyes = self._eyes
-        eyes.send_packed_command(eyes.pack_commands(commands), check_health=False)
+        packed = b"".join([pack(tuple(command)) for command in commands])
+        eyes.send_packed_command([packed], check_health=False)
         return [eyes.read_response(disable_decoding=True) for _ in commands]
 
     def sleep(self, seconds: float) -> None:
