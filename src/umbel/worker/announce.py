@@ -52,7 +52,7 @@ def announce(decided: Decided) -> None:
 def _announce(decided: Decided, task: Task[Any, Any] | None) -> None:
     if decided.settlement.follow_ups:
         # They have been sent by now: what has any is settled before it is announced.
-        decided.execution.taker.app.publisher.announce_sent(decided.settlement.follow_ups)
+        decided.execution.taker.app.publisher.signals.after(decided.settlement.follow_ups)
     if decided.ended.internal or decided.ended.end is End.UNROUTABLE:
         _send(signals.task_internal_error, decided)
     for errback in decided.errbacks:
