@@ -6,19 +6,29 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from umbel.saferepr import safe_repr
 from umbel.typed import Args, signature_of
 
 
 def checked_id(task_id: object) -> str:
     """`task_id`, if it can be one. Raises `TypeError`."""
-    if isinstance(task_id, str) and task_id and (task_id.isascii() or _is_unicode(task_id)):
+    if isinstance(task_id, str) and task_id and (task_id.isascii() or is_unicode(task_id)):
         return task_id
     raise TypeError(
         f"task_id is {task_id!r:.80}; expected a text that isn't empty, in Unicode: str(value)"
     )
 
 
-def _is_unicode(text: str) -> bool:
+def checked_state(state: object, where: str) -> str:
+    """`state`, if it can be stored as one. Raises `TypeError`."""
+    if isinstance(state, str) and state and is_unicode(state):
+        return state
+    raise TypeError(
+        f"{where} got the state {safe_repr(state, 80)}; expected a text such as 'PROGRESS'"
+    )
+
+
+def is_unicode(text: str) -> bool:
     """Whether there is no half of a surrogate pair in it."""
     try:
         text.encode()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
+_log: Final = logging.getLogger("umbel")
+
 _GRAPH: Final = (
     "comes with the release 'Workflows'. Until then iterdeps(intermediate=True) gives the pairs of "
     "a result and its children"
@@ -159,6 +161,11 @@ class AsyncResult(ResultState, Generic[R_co]):
         """
 
         def deliver(record: Result | None, error: BaseException | None) -> None:
+            if error is not None and on_error is None:
+                _log.warning(
+                    "Nobody is told of the result of %s: %s", self.id, str(error) or repr(error)
+                )
+                return
             try:
                 if error is not None:
                     raise error
@@ -391,7 +398,7 @@ def _told(
             raise raised
         on_error(raised)
     except BaseException:
-        logging.getLogger("umbel").exception("A callback for the result of %s raised.", task_id)
+        _log.exception("A callback for the result of %s raised.", task_id)
 
 
 def _restored(

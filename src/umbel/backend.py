@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from umbel import states
+from umbel.arguments import checked_id, checked_state
 from umbel.exceptions import NotProvided
 from umbel.message import Result
 from umbel.result import AsyncResult
@@ -64,6 +65,8 @@ class Backend:
     ) -> Any:
         """Store a state and its result, or exception; a stored SUCCESS stays. Returns `result`."""
         app = self.app
+        task_id = checked_id(task_id)
+        state = checked_state(state, "store_result")
         store = store_of(app)
         now = app.clock.wall()
         done = datetime.fromtimestamp(now, app.zone).isoformat()

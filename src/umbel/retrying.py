@@ -62,7 +62,7 @@ def make_retry(
             raise retry
         return retry
     posting = _next_posting(task, request, args, kwargs, timed)
-    retry.posting = task.app.publisher.announce_next(posting)
+    retry.posting = task.app.publisher.signals.before_next(posting)
     request.follow_ups.append(retry.posting)
     if throw:
         raise retry

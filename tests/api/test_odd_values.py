@@ -4,13 +4,14 @@ and nothing is sent."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from umbel import Umbel
-from umbel.exceptions import ImproperlyConfigured
+from umbel.exceptions import ImproperlyConfigured, TimeoutError
 from umbel.routing import Queue
 
 HUGE = 10**400
@@ -111,6 +112,50 @@ def test_an_option_of_a_task(app: Umbel, option: str, value: Any) -> None:
     )
     with pytest.raises(ValueError, match=message):
         annotated.task(name="f")(lambda: None).delay()
+
+
+HALF = "a\udcff"
+"""Half of a surrogate pair in it, as in an argument of a command line that isn't UTF-8."""
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Umbel]:
+    url = "memory://odd" if request.param == "memory" else f"sqlite:///{tmp_path}/odd.db"
+    with Umbel("odd", broker=url, set_as_current=False) as app:
+        app.broker.declare(["celery"])
+        yield app
+
+
+def test_of_what_is_not_unicode_there_is_nothing(either: Umbel) -> None:
+    app = either
+    assert str(app.why(HALF)).startswith("never seen")
+    assert app.AsyncResult(HALF).state == app.backend.get_state(HALF) == "PENDING"
+    with pytest.raises(TimeoutError, match="its state is PENDING"):
+        app.AsyncResult(HALF).get(timeout=0.01)
+    app.AsyncResult(HALF).forget()
+    assert app.dead.list(HALF) == []
+    assert app.dead.get(HALF) is None
+    assert app.dead.requeue(HALF) is False
+    assert app.dead.delete(HALF) is False
+    assert app.dead.delete_all(HALF) == 0
+
+
+def test_what_is_not_unicode_is_not_stored(either: Umbel) -> None:
+    @either.task
+    def f() -> None: ...
+
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("update_state of task '.*' got the state", lambda: f.update_state("id", HALF, {})),
+        ("task_id is", lambda: f.update_state(HALF, "S", {})),
+        ("store_result got the state", lambda: either.backend.store_result("id", 1, HALF)),
+        ("task_id is", lambda: either.backend.store_result(HALF, 1, "S")),
+        ("task_id is", lambda: either.revoke([HALF])),
+    ]
+    for message, call in calls:
+        with pytest.raises(TypeError, match=rf"^{message} 'a\\udcff'; expected a text"):
+            call()
+    assert either.store is not None
+    assert either.store.get(["id"]) == [None]
 
 
 def test_annotations_that_are_no_options() -> None:
