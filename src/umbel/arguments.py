@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from umbel.saferepr import safe_repr
@@ -26,6 +26,20 @@ def checked_state(state: object, where: str) -> str:
     raise TypeError(
         f"{where} got the state {safe_repr(state, 80)}; expected a text such as 'PROGRESS'"
     )
+
+
+def listed(value: object, where: str, expected: str) -> list[Any]:
+    """The items of `value`. Raises `TypeError` for a text, and for what can't have any."""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return list(value)
+    raise TypeError(f"{where} got {safe_repr(value, 80)}; expected {expected}")
+
+
+def text_id(task_id: object) -> str:
+    """`task_id`, to ask of it: any text. Raises `TypeError`."""
+    if isinstance(task_id, str):
+        return task_id
+    raise TypeError(f"task_id is {safe_repr(task_id, 80)}; expected the text that delay() gave")
 
 
 def is_unicode(text: str) -> bool:
@@ -52,9 +66,15 @@ def named_arguments(kwargs: object, name: str) -> Mapping[str, Any]:
     """`kwargs` as given to a call, {} for None. Raises `TypeError`."""
     if kwargs is None:
         return {}
-    if isinstance(kwargs, dict):
-        return kwargs
-    raise TypeError(f"kwargs of task {name!r} is {kwargs!r:.80}; expected a dict")
+    if not isinstance(kwargs, dict):
+        raise TypeError(f"kwargs of task {name!r} is {safe_repr(kwargs, 80)}; expected a dict")
+    for key in kwargs:
+        if type(key) is not str and not isinstance(key, str):
+            raise TypeError(
+                f"kwargs of task {name!r} is {safe_repr(kwargs, 80)}, with the key "
+                f"{safe_repr(key, 40)}; expected names of parameters, which are text"
+            )
+    return kwargs
 
 
 def argument_check(fun: Callable[..., object], name: str) -> Callable[..., object]:

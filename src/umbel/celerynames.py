@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from umbel.absent import APP, REPLACED_CLASSES, refuse_class, without
 from umbel.appsettings import as_app
 from umbel.apptasks import WithTasks
+from umbel.arguments import listed
 from umbel.backend import Backend
 from umbel.commands import command_line
 from umbel.control import Control
@@ -134,4 +135,7 @@ class CeleryNames(WithTasks):
 
     def select_queues(self, queues: Iterable[str] | None = None) -> None:
         """Have workers of this process consume these queues only, unless ``-Q`` names others."""
-        self.selected_queues = None if queues is None else tuple(queues)
+        expected = "a list of the names of queues, or None for all"
+        self.selected_queues = (
+            None if queues is None else tuple(listed(queues, "select_queues", expected))
+        )

@@ -30,6 +30,7 @@ from umbel.saferepr import safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish, task_sent
+from umbel.stamping import checked_names
 from umbel.typed import Args
 
 BOUND: Final = 2.0
@@ -287,7 +288,7 @@ def _embed(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def stamps_in(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """(headers `stamped_headers`, `stamps`) of a call that has stamps."""
-    names = list(dict.fromkeys(options["stamped_headers"]))
+    names = checked_names(options["stamped_headers"])
     return names, {name: options[name] for name in names if name in options}
 
 
