@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,16 @@ from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, Unroutable
 from umbel.exchanges import Binding
 from umbel.message import Dead, How, Message, Posting, Settlement, Unreadable
 from umbel.ports import BrokerOptions, Ready, Revocation
-from umbel.testing.contract.rig import OTHER, QUEUE, Hand, ids, message, posting
+from umbel.testing.contract.rig import (
+    OTHER,
+    QUEUE,
+    Background,
+    Hand,
+    eventually,
+    ids,
+    message,
+    posting,
+)
 
 SEP = "\x06\x16"
 
@@ -290,6 +300,21 @@ class TestAddresses:
         assert driver.wait([QUEUE], 5.0)
         assert ids(hand_of(driver).take()) == ["a"]
         driver.close()
+
+    def test_over_tls(self, redis_over_tls: tuple[str, Path]) -> None:
+        place, certificate = redis_over_tls
+        driver = RedisBroker(f"rediss://{place}?ssl_ca_certs={certificate}", BrokerOptions())
+        driver.open()
+        driver.declare([QUEUE])
+        waiting = Background(lambda: driver.wait([QUEUE], 60.0))
+        eventually(lambda: bool(driver.waiting))
+        for name in "abc":
+            driver.publish([posting(name)])
+        assert waiting.result() is True
+        assert ids(hand_of(driver).take()) == ["a", "b", "c"]
+        driver.close()
+        with pytest.raises(BrokerUnavailable, match="certificate verify failed"):
+            RedisBroker(f"rediss://{place}", BrokerOptions()).open()
 
     def test_a_wrong_password_is_one_sentence(self, server: Redis) -> None:
         url = server.url.replace("//", "//user:wrong@")
