@@ -301,6 +301,31 @@ def redis() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def redis_over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """URL, certificate of a server that speaks TLS."""
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    for file in (folder, *folder.parents[:2], certificate, key):
+        file.chmod(0o755)
+    port = _free_port()
+    server = Redis(
+        "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
+        "--tls-auth-clients", "no", "--save", "",
+    )  # fmt: skip
+    try:
+        server.start()
+        yield f"127.0.0.1:{port}", certificate
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
     yield from _serve(PostgreSQL())
 

@@ -36,7 +36,6 @@ APP: Final[Mapping[str, str]] = {
     "the modules with tasks",
     "add_periodic_task": _SCHEDULER,
     "Beat": _SCHEDULER,
-    "GroupResult": _WORKFLOWS,
     "Worker": "isn't there: app.worker_main(['worker']) or the command `umbel worker` runs one",
     "WorkController": "isn't there: app.worker_main(['worker']) or the command `umbel worker` runs "
     "a worker, and the signals of umbel.signals tell of its life",

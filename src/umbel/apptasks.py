@@ -22,7 +22,7 @@ from umbel.registry import (
     task_of_function,
     warn_if_taken,
 )
-from umbel.shared import SHARED, Shared
+from umbel.shared import SHARED, Shared, check_filter
 from umbel.signals import Signal
 from umbel.task import Task
 
@@ -133,6 +133,7 @@ class WithTasks(Configured):
         and the second is warned of (`DuplicateTaskNameWarning`). The decorator gives what `filter`
         makes of the task, which stays registered as it is.
         """
+        check_filter(filter)
         if fun is not None:
             return self._register(fun, bind, options)
         if filter is not None:

@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from umbel.saferepr import safe_repr
 from umbel.typed import Args, signature_of
 
 
 def checked_id(task_id: object) -> str:
     """`task_id`, if it can be one. Raises `TypeError`."""
-    if isinstance(task_id, str) and task_id and (task_id.isascii() or _is_unicode(task_id)):
+    if isinstance(task_id, str) and task_id and (task_id.isascii() or is_unicode(task_id)):
         return task_id
     raise TypeError(
         f"task_id is {task_id!r:.80}; expected a text that isn't empty, in Unicode: str(value)"
     )
 
 
-def _is_unicode(text: str) -> bool:
+def checked_state(state: object, where: str) -> str:
+    """`state`, if it can be stored as one. Raises `TypeError`."""
+    if isinstance(state, str) and state and is_unicode(state):
+        return state
+    raise TypeError(
+        f"{where} got the state {safe_repr(state, 80)}; expected a text such as 'PROGRESS'"
+    )
+
+
+def listed(value: object, where: str, expected: str) -> list[Any]:
+    """The items of `value`. Raises `TypeError` for a text, and for what can't have any."""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return list(value)
+    raise TypeError(f"{where} got {safe_repr(value, 80)}; expected {expected}")
+
+
+def text_id(task_id: object) -> str:
+    """`task_id`, to ask of it: any text. Raises `TypeError`."""
+    if isinstance(task_id, str):
+        return task_id
+    raise TypeError(f"task_id is {safe_repr(task_id, 80)}; expected the text that delay() gave")
+
+
+def is_unicode(text: str) -> bool:
     """Whether there is no half of a surrogate pair in it."""
     try:
         text.encode()
@@ -42,9 +66,15 @@ def named_arguments(kwargs: object, name: str) -> Mapping[str, Any]:
     """`kwargs` as given to a call, {} for None. Raises `TypeError`."""
     if kwargs is None:
         return {}
-    if isinstance(kwargs, dict):
-        return kwargs
-    raise TypeError(f"kwargs of task {name!r} is {kwargs!r:.80}; expected a dict")
+    if not isinstance(kwargs, dict):
+        raise TypeError(f"kwargs of task {name!r} is {safe_repr(kwargs, 80)}; expected a dict")
+    for key in kwargs:
+        if type(key) is not str and not isinstance(key, str):
+            raise TypeError(
+                f"kwargs of task {name!r} is {safe_repr(kwargs, 80)}, with the key "
+                f"{safe_repr(key, 40)}; expected names of parameters, which are text"
+            )
+    return kwargs
 
 
 def argument_check(fun: Callable[..., object], name: str) -> Callable[..., object]:

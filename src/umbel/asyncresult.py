@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
+_log: Final = logging.getLogger("umbel")
+
 _GRAPH: Final = (
     "comes with the release 'Workflows'. Until then iterdeps(intermediate=True) gives the pairs of "
     "a result and its children"
@@ -57,7 +59,9 @@ class AsyncResult(ResultState, Generic[R_co]):
     @property
     def children(self) -> list[AsyncResult[Any]] | None:
         """The results of what the task sent; None where nothing is stored yet."""
-        meta = self._read()
+        return self._children_in(self._read())
+
+    def _children_in(self, meta: Meta | None) -> list[AsyncResult[Any]] | None:
         if meta is None or meta.children is None:
             return None
         ids = [child_id for child in meta.children for child_id in _ids_in(child)]
@@ -157,6 +161,11 @@ class AsyncResult(ResultState, Generic[R_co]):
         """
 
         def deliver(record: Result | None, error: BaseException | None) -> None:
+            if error is not None and on_error is None:
+                _log.warning(
+                    "Nobody is told of the result of %s: %s", self.id, str(error) or repr(error)
+                )
+                return
             try:
                 if error is not None:
                     raise error
@@ -389,7 +398,7 @@ def _told(
             raise raised
         on_error(raised)
     except BaseException:
-        logging.getLogger("umbel").exception("A callback for the result of %s raised.", task_id)
+        _log.exception("A callback for the result of %s raised.", task_id)
 
 
 def _restored(

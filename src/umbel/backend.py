@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from umbel import states
+from umbel.arguments import checked_id, checked_state
 from umbel.exceptions import NotProvided
 from umbel.message import Result
 from umbel.result import AsyncResult
-from umbel.resultstate import store_of
+from umbel.resultstate import done_in, store_of
 from umbel.settings import censored, result_life
-from umbel.stored import encode_meta
+from umbel.stored import encode_meta, state_in, value_in
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -38,14 +39,18 @@ class Backend:
         return self._result(task_id).children
 
     def get_task_meta(self, task_id: str, cache: bool = True) -> dict[str, Any]:
-        """``status``, ``result``, ``traceback``, ``children``, ``date_done`` and ``task_id``."""
+        """``status``, ``result``, ``traceback``, ``children``, ``date_done`` and ``task_id``.
+
+        All of one moment: a task may go on while it is asked for.
+        """
         result = self._result(task_id)
+        meta = result._read()
         return {
-            "status": result.state,
-            "result": result.result,
-            "traceback": result.traceback,
-            "children": result.children or [],
-            "date_done": result.date_done,
+            "status": state_in(meta),
+            "result": value_in(meta),
+            "traceback": None if meta is None else meta.traceback,
+            "children": result._children_in(meta) or [],
+            "date_done": done_in(meta),
             "task_id": task_id,
         }
 
@@ -60,6 +65,8 @@ class Backend:
     ) -> Any:
         """Store a state and its result, or exception; a stored SUCCESS stays. Returns `result`."""
         app = self.app
+        task_id = checked_id(task_id)
+        state = checked_state(state, "store_result")
         store = store_of(app)
         now = app.clock.wall()
         done = datetime.fromtimestamp(now, app.zone).isoformat()

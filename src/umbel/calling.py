@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from umbel.arguments import listed
 from umbel.message import Posting
 from umbel.options import Plan
 from umbel.publish import add_children, new_id
@@ -32,9 +33,10 @@ def send(
         from umbel.eager import apply_unsent  # needs this module
 
         return apply_unsent(task, plan, args, kwargs, task_id, call)
+    add_to_parent = bool(call.get("add_to_parent", True))  # may raise, so before it is sent
     posting, result = _prepare(task, plan, args, kwargs, task_id)
     task.app.publisher.send((posting,), plan.policy)
-    if call.get("add_to_parent", True):
+    if add_to_parent:
         add_children((result,))
     return result
 
@@ -54,6 +56,7 @@ async def asend(
         from umbel.eager import aapply_unsent  # needs this module
 
         return await aapply_unsent(task, plan, args, kwargs, task_id, call)
+    add_to_parent = bool(call.get("add_to_parent", True))  # as `send`
     results: list[AsyncResult[Any]] = []
 
     def make() -> tuple[Posting]:
@@ -62,7 +65,7 @@ async def asend(
         return (posting,)
 
     await task.app.publisher.asend(make, plan.policy)
-    if call.get("add_to_parent", True):
+    if add_to_parent:
         add_children(results)
     return results[0]
 
@@ -114,7 +117,9 @@ async def asend_many(
 
 def _checked(task: Task[..., Any], calls: Iterable[object]) -> list[tuple[Any, ...]]:
     checked: list[tuple[Any, ...]] = []
-    for number, args in enumerate(calls):
+    for number, args in enumerate(
+        listed(calls, f"delay_many of task {task.name!r}", "a list of tuples such as (1, 2)")
+    ):
         if not isinstance(args, (tuple, list)):
             raise TypeError(
                 f"delay_many of task {task.name!r} got {args!r:.80} as call {number}; expected "

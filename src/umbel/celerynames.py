@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from umbel.absent import APP, REPLACED_CLASSES, refuse_class, without
 from umbel.appsettings import as_app
 from umbel.apptasks import WithTasks
+from umbel.arguments import listed
 from umbel.backend import Backend
 from umbel.commands import command_line
 from umbel.control import Control
@@ -23,6 +24,7 @@ from umbel.current import (
 )
 from umbel.handles import Connection, Producer, connection_of
 from umbel.publish import ORIGIN
+from umbel.result import GroupResult
 
 if TYPE_CHECKING:
     from umbel.task import Task
@@ -34,6 +36,7 @@ class CeleryNames(WithTasks):
 
     selected_queues: tuple[str, ...] | None = None
     """What `select_queues` named."""
+    GroupResult = GroupResult
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -132,4 +135,7 @@ class CeleryNames(WithTasks):
 
     def select_queues(self, queues: Iterable[str] | None = None) -> None:
         """Have workers of this process consume these queues only, unless ``-Q`` names others."""
-        self.selected_queues = None if queues is None else tuple(queues)
+        expected = "a list of the names of queues, or None for all"
+        self.selected_queues = (
+            None if queues is None else tuple(listed(queues, "select_queues", expected))
+        )

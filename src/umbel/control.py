@@ -33,7 +33,7 @@ class Control:
                 f"revoke(destination={destination!r:.80}): a revocation is kept in the broker and "
                 "holds for every worker; leave destination out"
             )
-        ids = [task_id] if isinstance(task_id, str) else list(task_id)
+        ids = [task_id] if isinstance(task_id, str) else task_id
         self.app.revoke(ids, terminate=terminate, signal=signal)
 
     def terminate(

@@ -6,6 +6,7 @@ from builtins import list as List
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from umbel.arguments import text_id
 from umbel.exceptions import InvalidTaskError, Unroutable
 from umbel.message import Message, Posting
 from umbel.ports import DeadLetter
@@ -30,7 +31,7 @@ class DeadLetters:
 
     def get(self, task_id: str) -> DeadLetter | None:
         """The newest one of this task id; None where there is none."""
-        return self._app.broker.dead_find(task_id)
+        return self._app.broker.dead_find(text_id(task_id))
 
     def requeue(self, task_id: str) -> bool:
         """Send it once more as it was first sent: same id, no retries, due now, never expiring.
@@ -41,7 +42,7 @@ class DeadLetters:
         `Unroutable` where it can't go anywhere any more.
         """
         broker = self._app.broker
-        dead = broker.dead_find(task_id)
+        dead = broker.dead_find(text_id(task_id))
         if dead is None:
             return False
         if not isinstance(dead.message, Message):
@@ -69,7 +70,7 @@ class DeadLetters:
 
     def delete(self, task_id: str) -> bool:
         """Delete all of this id for good; False where there is none."""
-        return self._app.broker.dead_delete([task_id]) > 0
+        return self._app.broker.dead_delete([text_id(task_id)]) > 0
 
     def delete_all(self, queue: str | None = None) -> int:
         """Delete all of them, or those of one queue, for good; how many there were."""

@@ -27,12 +27,12 @@ from umbel.clock import Clock
 from umbel.exceptions import ImproperlyConfigured
 from umbel.formats import ResultFormat
 from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
+from umbel.redisurl import Address, key_prefix
 from umbel.settings import Settings, censored
 from umbel.urls import CACHE_IN_MEMORY, EMBEDDED, store_url
 
 if TYPE_CHECKING:
     from umbel.brokers.redis import ResultsBeside
-    from umbel.stores.redis import Address as RedisAddress
 
 _LATER: Final = {
     "redis+cluster": "Redis",
@@ -113,7 +113,7 @@ def _results_beside(url: str, conf: Settings) -> ResultsBeside | None:
     if url.partition("://")[0] not in _REDIS:
         return None
     from umbel.brokers.redis import ResultsBeside
-    from umbel.stores.redis import RESULT_KEY, key_prefix
+    from umbel.stores.redis import RESULT_KEY
 
     prefix = key_prefix(conf.result_backend_transport_options) + RESULT_KEY
     return ResultsBeside(_redis_address(url, conf).db, prefix)
@@ -209,10 +209,8 @@ def _redis_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> 
     return RedisStore(_redis_address(url, conf), transport, form=form, clock=clock)
 
 
-def _redis_address(url: str, conf: Settings) -> RedisAddress:
+def _redis_address(url: str, conf: Settings) -> Address:
     """Of a result store."""
-    from umbel.stores.redis import Address
-
     defaults = {
         "host": conf.redis_host,
         "port": conf.redis_port,

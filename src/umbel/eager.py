@@ -19,6 +19,7 @@ from umbel.asyncresult import AsyncResult
 from umbel.canvas import from_dict
 from umbel.eagerresult import EagerResult
 from umbel.einfo import ExceptionInfo
+from umbel.endsignals import handler_arguments, signal_arguments
 from umbel.exceptions import Ignore, Reject, Replaced, Retry
 from umbel.message import Result
 from umbel.outcome import End, Options, Verdict, decide
@@ -377,43 +378,12 @@ def _announce(task: Task[..., Any], request: Context, ended: _Ended, verdict: Ve
     for name in verdict.announce:
         if name.startswith("task_"):
             sent: signals.Signal = getattr(signals, name)
-            sent.send(task, **_signal_arguments(name, task, request, ended, verdict))
+            sent.send(task, **signal_arguments(name, task, request, ended, verdict))
             continue
         handler = getattr(task, name)
         if handler is no_handler:
             continue
         try:
-            handler(*_handler_arguments(name, request, ended, verdict))
+            handler(*handler_arguments(name, request, ended, verdict))
         except Exception:
             logger.exception("%s of task %s[%s] raised.", name, task.name, request.id)
-
-
-def _handler_arguments(
-    name: str, request: Context, ended: _Ended, verdict: Verdict
-) -> tuple[Any, ...]:
-    call = (request.id, request.args, request.kwargs)
-    match name:
-        case "on_success":
-            return (ended.value, *call)
-        case "on_failure" | "on_retry":
-            return (ended.error, *call, ended.einfo)
-        case _:
-            return (verdict.state, ended.retval, *call, None)
-
-
-def _signal_arguments(
-    name: str, task: Task[..., Any], request: Context, ended: _Ended, verdict: Verdict
-) -> dict[str, Any]:
-    call = {"args": request.args, "kwargs": request.kwargs, "task_id": request.id}
-    match name:
-        case "task_success":
-            return {"result": ended.value, "runtime": ended.runtime}
-        case "task_retry":
-            return {"request": request, "reason": ended.reason, "einfo": ended.einfo}
-        case "task_failure":
-            tb = ended.einfo.tb if ended.einfo else None
-            return {**call, "exception": ended.error, "traceback": tb, "einfo": ended.einfo}
-        case _:
-            state = verdict.postrun_state
-            retval = ended.reason if isinstance(ended.reason, Retry) else ended.retval
-            return {**call, "task": task, "retval": retval, "state": state}

@@ -64,6 +64,8 @@ class Exchange:
     arguments: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ImproperlyConfigured(f"an exchange is named {self.name!r:.80}; expected a text")
         object.__setattr__(self, "type", exchange_type(self.type, f"exchange {self.name!r}"))
 
     def __str__(self) -> str:

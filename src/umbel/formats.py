@@ -56,7 +56,9 @@ class CallFormat:
         """
         chosen = JSON
         if serializer is not None:
-            chosen = own.get(serializer) or find_serializer(serializer)
+            # Options may be anything, also what can't be a key.
+            known = own.get(serializer) if isinstance(serializer, str) else None
+            chosen = known or find_serializer(serializer)
         if chosen is JSON and compression is None:
             return None
         return cls(chosen, None if compression is None else find_compression(compression))

@@ -26,6 +26,7 @@ from umbel.routing import Address, Call, Router
 from umbel.saferepr import safe_repr
 from umbel.settings import Settings, resolve_acks_on_failure, resolve_acks_on_timeout
 from umbel.settings_kinds import DELIVERY_MODE, WrongValue
+from umbel.stamping import checked_names
 from umbel.typed import Typed
 from umbel.warning import warn
 
@@ -179,7 +180,12 @@ def merge_call(
     Raises `TypeError` and `ValueError` for options that can't be, and what `Router.route` raises.
     """
     given = {**declared, **call}
-    address, routed = router.route(call.get("route_name") or task_name, given, told)
+    name = call.get("route_name")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(
+            f"route_name is {safe_repr(name, 80)}; expected the name of a task, as in task_routes"
+        )
+    address, routed = router.route(name or task_name, given, told)
 
     def limit(name: str) -> float | None:
         value = routed.get(name)
@@ -227,7 +233,7 @@ def check_call_names(
     """Raises for an option of a call that there isn't; warns of one that isn't honoured yet."""
     for name, value in options.items():
         if name not in names:
-            if name not in cast("Iterable[str]", options.get("stamped_headers") or ()):
+            if name not in checked_names(options.get("stamped_headers")):
                 _refuse(name, value, where, names)
         elif name in _NOT_YET:
             _warn(name, value, where)

@@ -273,7 +273,10 @@ class Broker(Protocol):
 
 
 class ResultStore(Protocol):
-    """Keeps states and values by task id."""
+    """Keeps states and values by task id.
+
+    Asked for an id that isn't Unicode (half of a surrogate pair) it has none.
+    """
 
     @property
     def location(self) -> str:
@@ -410,7 +413,11 @@ Location = Ready | Delayed | Leased | SetAside | DeadLetter
 
 @runtime_checkable
 class Inspector(Protocol):
-    """What the command line and a dashboard stand on."""
+    """What the command line and a dashboard stand on.
+
+    Ids and queues may be any text: of one that isn't Unicode (half of a surrogate pair) there is
+    nothing.
+    """
 
     def queues(self) -> tuple[QueueStats, ...]:
         """All declared queues, by name."""

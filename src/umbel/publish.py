@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
-
-from msgspec.structs import replace
 
 from umbel.batches import Batching, collected, current_batch, just
 from umbel.clock import Clock
 from umbel.coalescing import Coalescer
 from umbel.connections import Connections
 from umbel.exceptions import BrokerUnavailable, MessageTooLarge
-from umbel.formats import CallFormat, Serializers, encode_call, format_of, sent_call
+from umbel.formats import CallFormat, Serializers
 from umbel.instants import due, expiry
 from umbel.message import Message, Posting
 from umbel.options import Plan
 from umbel.protocol import HEADERS, NO_EMBED, build_message
+from umbel.publishsignals import PublishSignals
 from umbel.request import Child, current_request, executing
 from umbel.retry import RetryPolicy
 from umbel.routing import Queue, declared
@@ -32,7 +30,12 @@ from umbel.saferepr import safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish, task_sent
+from umbel.stamping import checked_names
 from umbel.typed import Args
+
+BOUND: Final = 2.0
+"""Seconds within which a publish by the default policy has said yes or no."""
+_DEFAULT: Final = RetryPolicy()
 
 
 def new_id() -> str:
@@ -77,6 +80,7 @@ class Publisher:
         self._conf = conf
         self._clock = clock
         self._serializers = serializers
+        self.signals = PublishSignals(conf, serializers)
         self.coalescer = Coalescer(lambda postings: self._publish(postings, None))
         """What publishes for coroutines."""
 
@@ -154,7 +158,7 @@ class Publisher:
             delivery_mode=plan.delivery_mode,
         )
         if before_task_publish.receivers:
-            message = self._announce(plan, message, (*sent, dict(embed)), form)
+            message = self.signals.before_first(plan, message, (*sent, dict(embed)), form)
         if form is not None:
             message = form.marked(message)
         check_size(message, custom, plan.max_size)
@@ -175,7 +179,7 @@ class Publisher:
             return
         self._publish(postings, policy)
         if after_task_publish.receivers or task_sent.receivers:
-            self.announce_sent(postings)
+            self.signals.after(postings)
 
     async def asend(
         self, make: Callable[[], Sequence[Posting]], policy: RetryPolicy | None
@@ -186,7 +190,7 @@ class Publisher:
             if collected(self, made):
                 return
             make = partial(just, made)
-        self.announce_sent(await self.coalescer.send(make, policy))
+        self.signals.after(await self.coalescer.send(make, policy))
 
     def close(self) -> None:
         """Publish what coroutines have sent, or tell them that it can't be."""
@@ -202,9 +206,16 @@ class Publisher:
         policy: RetryPolicy | None,
         queues: Sequence[Queue] = (),
     ) -> None:
-        """Make `queues` exist, and publish."""
+        """Make `queues` exist, and publish.
+
+        With the default policy all is over within `BOUND`: no try begins that would end later if
+        it took as long as the longest before it. Another policy may say more.
+        """
         waits = None
+        longest = 0.0
+        began = time.monotonic()
         while True:
+            tried = time.monotonic()
             try:
                 connections = self._connections
                 if queues:
@@ -220,74 +231,11 @@ class Publisher:
                 wait = next(waits, None)
                 if wait is None:
                     raise
+                now = time.monotonic()
+                longest = max(longest, now - tried)
+                if policy == _DEFAULT and now + wait + longest > began + BOUND:
+                    raise
             time.sleep(wait)
-
-    def _announce(
-        self,
-        plan: Plan,
-        message: Message,
-        call: tuple[Args, Mapping[str, Any], dict[str, Any]],
-        form: CallFormat | None,
-    ) -> Message:
-        """Let receivers change headers, properties and arguments; then encode the body."""
-        before_task_publish.send(
-            sender=plan.task,
-            body=call,
-            exchange=plan.address.exchange,
-            routing_key=plan.address.routing_key,
-            headers=message.headers,
-            properties=message.properties,
-            declare=[plan.address.queue] if plan.address.queue else [],
-            retry_policy=None if plan.policy is None else asdict(plan.policy),
-        )
-        return replace(message, body=encode_call(*call, form, plan.max_size))
-
-    def announce_next(self, posting: Posting) -> Posting:
-        """`posting`, the next try of a task, as receivers of ``before_task_publish`` leave it."""
-        if not before_task_publish.receivers:
-            return posting
-        message, own = posting.message, self._serializers
-        limit = self._conf.task_max_message_size
-        call = sent_call(message, own, limit)
-        before_task_publish.send(
-            sender=message.task,
-            body=call,
-            exchange=posting.exchange,
-            routing_key=posting.routing_key,
-            headers=message.headers,
-            properties=message.properties,
-            declare=[posting.routing_key],
-            retry_policy=None,
-        )
-        if not isinstance(call, bytes) and call != sent_call(message, own, limit):
-            message = replace(message, body=encode_call(*call, format_of(message, own), limit))
-        return replace(posting, message=message)
-
-    def announce_sent(self, postings: Iterable[Posting]) -> None:
-        """Send ``after_task_publish``, and ``task_sent`` to those that still listen to it."""
-        if not (after_task_publish.receivers or task_sent.receivers):
-            return
-        for posting in postings:
-            message = posting.message
-            headers = message.headers
-            call = sent_call(message, self._serializers, self._conf.task_max_message_size)
-            after_task_publish.send(
-                sender=message.task,
-                body=call,
-                exchange=posting.exchange,
-                routing_key=posting.routing_key,
-                headers=headers,
-            )
-            args, kwargs, _ = (None, None, None) if isinstance(call, bytes) else call
-            task_sent.send(
-                sender=message.task,
-                task_id=message.id,
-                task=message.task,
-                args=args,
-                kwargs=kwargs,
-                eta=headers.get("eta"),
-                taskset=headers.get("group"),
-            )
 
 
 def add_children(results: Sequence[Child]) -> None:
@@ -340,7 +288,7 @@ def _embed(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def stamps_in(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """(headers `stamped_headers`, `stamps`) of a call that has stamps."""
-    names = list(dict.fromkeys(options["stamped_headers"]))
+    names = checked_names(options["stamped_headers"])
     return names, {name: options[name] for name in names if name in options}
 
 

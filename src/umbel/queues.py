@@ -42,6 +42,11 @@ def binding(
     """A way from an exchange into a queue, for ``Queue(…, bindings=[binding(…)])``."""
     del unbind_arguments  # of servers; here a binding goes by what it was made with
     made = exchange_of(exchange)
+    if not isinstance(routing_key, str):
+        raise TypeError(
+            f"routing_key of a binding to {made.name!r} is {safe_repr(routing_key, 80)}; expected "
+            "a text"
+        )
     return Bound(made, routing_key, binding_arguments(arguments, f"a binding to {made.name!r}"))
 
 
@@ -119,7 +124,7 @@ class Queue:
         put("bindings", ways)
         put("arguments", _arguments(binding_arguments, name))
         put("max_priority", _checked_top(name, top))
-        put("alias", alias)
+        put("alias", _checked_alias(name, alias))
         extras = {
             "durable": durable, "exclusive": exclusive, "auto_delete": auto_delete,
             "expires": expires, "message_ttl": message_ttl, "max_length": max_length,
@@ -335,6 +340,15 @@ def _ways(bindings: object, name: str) -> tuple[Bound, ...]:
 
 def _arguments(value: object, name: str) -> tuple[tuple[str, Any], ...]:
     return binding_arguments(value, f"the binding of queue {name!r}")
+
+
+def _checked_alias(name: str, alias: object) -> str | None:
+    if alias is None or isinstance(alias, str):
+        return alias
+    raise TypeError(
+        f"alias of queue {name!r} is {safe_repr(alias, 80)}; expected a text, or None for no "
+        "other name"
+    )
 
 
 def _checked_top(name: str, top: object) -> int | None:

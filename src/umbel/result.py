@@ -2,11 +2,12 @@
 
 from umbel.asyncresult import AsyncResult, Change, result_from_tuple
 from umbel.joining import allow_join_result, denied_join_result
-from umbel.resultset import ResultSet, as_completed
+from umbel.resultset import GroupResult, ResultSet, as_completed
 
 __all__ = [
     "AsyncResult",
     "Change",
+    "GroupResult",
     "ResultSet",
     "allow_join_result",
     "as_completed",

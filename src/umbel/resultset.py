@@ -13,11 +13,11 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from umbel.asyncresult import AsyncResult
 from umbel.current import get_current_app
-from umbel.exceptions import StoreUnavailable, TimeoutError
+from umbel.exceptions import ImproperlyConfigured, StoreUnavailable, TimeoutError
 from umbel.joining import Callback, OnInterval, OnMessage, Wait, called, refuse_to_wait
 from umbel.message import Result
 from umbel.polling import FEW, FIRST, GROWTH, LONGEST_OF_MANY
@@ -413,6 +413,29 @@ class ResultSet(Generic[R_co]):
         for each in self.results:
             if not each._is_over():
                 refuse_to_wait(each.id)
+
+
+class GroupResult(ResultSet[Any]):
+    """The results of a group; it comes with the release 'Workflows'.
+
+    Until then it is there to be imported and asked for: nothing is an instance of it. Making or
+    restoring one raises `ImproperlyConfigured`.
+    """
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise _no_groups()
+
+    @classmethod
+    def restore(cls, *_: Any, **__: Any) -> NoReturn:
+        """The results of a group that was saved."""
+        raise _no_groups()
+
+
+def _no_groups() -> ImproperlyConfigured:
+    return ImproperlyConfigured(
+        "GroupResult comes with the release 'Workflows'. Until then, send tasks one by one, and "
+        "wait for them with umbel.result.ResultSet"
+    )
 
 
 def _value(result: AsyncResult[Any], propagate: bool) -> Any:

@@ -88,8 +88,7 @@ class ResultState:
     @property
     def date_done(self) -> datetime | None:
         """When the task ended, aware."""
-        meta = self._read()
-        return None if meta is None or not meta.date_done else _parse(meta.date_done)
+        return done_in(self._read())
 
     @property
     def name(self) -> str | None:
@@ -224,8 +223,11 @@ def _no_store() -> ImproperlyConfigured:
     )
 
 
-def _parse(text: str) -> datetime | None:
+def done_in(meta: Meta | None) -> datetime | None:
+    """When the task ended, aware; None where it hasn't, or that can't be read."""
+    if meta is None or not meta.date_done:
+        return None
     try:
-        return datetime.fromisoformat(text)
+        return datetime.fromisoformat(meta.date_done)
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Whether and when a task is tried again, and the message or the call that does it."""
+"""Whether and when a task is tried again, and the retry that its function is ended by."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from umbel.handles import check_handles
 from umbel.instants import due
 from umbel.keywords import RETRY_NAMES
 from umbel.message import Posting
-from umbel.nexttry import next_posting
 from umbel.options import check_call_names
 from umbel.protocol import first_run_at
 from umbel.request import Context
 from umbel.retry import Backoff, retries_left
+from umbel.retrymessage import next_posting
 from umbel.routing import Call
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON
@@ -62,7 +62,7 @@ def make_retry(
             raise retry
         return retry
     posting = _next_posting(task, request, args, kwargs, timed)
-    retry.posting = task.app.publisher.announce_next(posting)
+    retry.posting = task.app.publisher.signals.before_next(posting)
     request.follow_ups.append(retry.posting)
     if throw:
         raise retry

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from umbel.arguments import checked_id
+from umbel.arguments import checked_id, listed
 from umbel.exceptions import TaskRevokedError
 from umbel.message import Result
 from umbel.ports import Revocation
@@ -25,9 +25,8 @@ CONTROL_CHANNEL: Final = "control"
 def revoke(app: Umbel, task_ids: Iterable[str], terminate: bool, signal: str | int | None) -> None:
     """What `Umbel.revoke` does."""
     name = signal_name(signal)
-    if isinstance(task_ids, str):
-        raise TypeError(f"revoke got the text {task_ids!r:.80}; expected a list of task ids")
-    revocations = [Revocation(checked_id(task_id), terminate, name) for task_id in task_ids]
+    ids = listed(task_ids, "revoke", "a list of task ids")
+    revocations = [Revocation(checked_id(task_id), terminate, name) for task_id in ids]
     broker = app.broker
     _store_revoked(app, broker.revoke(revocations))
     if terminate:

@@ -100,7 +100,7 @@ def _named(
         args,
         kwargs,
         new_id() if task_id is None else checked_id(task_id),
-        options.get("add_to_parent", True),
+        bool(options.get("add_to_parent", True)),
     )
 
 

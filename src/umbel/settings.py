@@ -62,8 +62,8 @@ class Settings:
     Values are plain attributes. ``conf.x = v``, ``conf["x"] = v`` and ``conf.update(x=v)`` are the
     same: they raise `UnknownSetting` for a name that doesn't exist and `ImproperlyConfigured` for
     a value that can't be, and then change nothing; they warn with `LaterSetting`, once per name
-    and object, of what isn't honoured in this release. Deleting a setting brings back what is
-    below it.
+    and object, of what isn't honoured in this release, unless it is the default anyway. Deleting a
+    setting brings back what is below it.
 
     Seconds are floats and "no limit" is None, whichever way they were given. `defaults` are others
     than Umbel's.
@@ -378,7 +378,7 @@ class Settings:
         accepted = {known.name: _accept(known, value) for known, value in described.items()}
         for name in accepted:
             setting = SETTINGS[name]
-            if setting.warns and name not in self._warned:
+            if setting.warns and name not in self._warned and _differs(setting, accepted[name]):
                 warn(_without_effect(setting), LaterSetting)
                 self._warned.add(name)
         return accepted
@@ -492,6 +492,13 @@ def _shown(name: str, value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
+def _differs(setting: Setting, value: object) -> bool:
+    """Whether `value` is another one than the default."""
+    default = _default_of(setting)
+    # Of one type, since what is compared may be any object, with an `==` of its own.
+    return value is not default and (type(value) is not type(default) or value != default)
+
+
 def _without_effect(setting: Setting) -> str:
     when = "yet" if setting.state is State.LATER else "and never will"
     return f"setting {setting.name!r} has no effect {when}: {setting.sentence}"
@@ -516,9 +523,12 @@ def _unknown(name: object) -> UnknownSetting:
     question = (
         f"did you mean {' or '.join(map(repr, near))}?"
         if near
-        else "`umbel settings` lists those that do"
+        else "`umbel settings` lists those that do."
     )
-    return UnknownSetting(f"setting {name!r} doesn't exist; {question}")
+    return UnknownSetting(
+        f"setting {name!r} doesn't exist; {question} Values of your own belong in a module of "
+        "your own"
+    )
 
 
 _SECRET_NAME = re.compile(

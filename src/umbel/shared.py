@@ -18,6 +18,7 @@ from typing import (
 
 from umbel.current import Proxy, get_current_app
 from umbel.keywords import TaskKeywords
+from umbel.saferepr import safe_repr
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -76,9 +77,16 @@ def shared_task(
     What it returns stands for the task of the current app. Raises `TypeError` for what isn't a
     function, so also where it is applied twice.
     """
+    check_filter(options.get("filter"))
     if fun is None:
         return lambda function: _share(function, bind, options)
     return _share(fun, bind, options)
+
+
+def check_filter(value: object) -> None:
+    """Raises `TypeError` for what can't make anything of a task."""
+    if not (value is None or callable(value)):
+        raise TypeError(f"filter is {safe_repr(value, 80)}; expected a function of the task")
 
 
 def _share(fun: Callable[..., Any], bind: bool, options: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from umbel.publish import ORIGIN, new_id
 from umbel.result import AsyncResult
 from umbel.saferepr import safe_repr
 from umbel.serialization import JSON
-from umbel.stamping import NAMES, StampingVisitor, added, put
+from umbel.stamping import NAMES, StampingVisitor, added, checked_names, put
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
@@ -193,10 +193,10 @@ class Signature:
     def _kept(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options that a call can't replace once a signature has them: its group and stamps."""
         own = self.options
-        stamped = own.get(NAMES) or ()
+        stamped = checked_names(own.get(NAMES))
         kept = {name: own[name] for name in ("group_id", *stamped) if name in own}
         if stamped:
-            kept[NAMES] = list(dict.fromkeys([*stamped, *(options.get(NAMES) or ())]))
+            kept[NAMES] = list(dict.fromkeys([*stamped, *checked_names(options.get(NAMES))]))
         return kept
 
     def replace(

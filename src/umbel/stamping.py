@@ -7,8 +7,10 @@ option of its name. In a message's headers, ``stamps`` is a dict of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
+
+from umbel.saferepr import safe_repr
 
 NAMES: Final = "stamped_headers"
 """The key that says which of the others are stamps; without it, all are."""
@@ -72,15 +74,29 @@ def added(headers: Mapping[str, Any], more: Stamps) -> dict[str, Any]:
 def stamp_names(headers: Mapping[str, Any]) -> list[str]:
     """The names of the stamps in what `Signature.stamp` or a visitor gives."""
     if NAMES in headers:
-        return list(headers[NAMES] or ())
+        return checked_names(headers[NAMES])
     return list(headers)
+
+
+def checked_names(value: object) -> list[str]:
+    """The names in `stamped_headers`, each once; none of them for None. Raises `TypeError`."""
+    if value is None:
+        return []
+    if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping)):
+        names = list(dict.fromkeys(value))
+        if all(isinstance(name, str) for name in names):
+            return names
+    raise TypeError(
+        f"{NAMES} is {safe_repr(value, 80)}; expected a list of the names of stamps, such as "
+        "['tenant']"
+    )
 
 
 def put(options: dict[str, Any], headers: Mapping[str, Any], append: bool) -> None:
     """Stamp a signature's `options`; `append` keeps the value that a stamp has, in a list."""
     if not headers:
         return
-    names, had = stamp_names(headers), list(options.get(NAMES) or ())
+    names, had = stamp_names(headers), checked_names(options.get(NAMES))
     for name, value in headers.items():
         if name == NAMES:
             continue

@@ -234,7 +234,11 @@ def _date_text(value: object) -> str | None:
 
 
 def encode_exception(exc: BaseException) -> dict[str, Any]:
-    """The mapping that stands for `exc`; arguments that JSON can't carry become their repr."""
+    """The mapping that stands for `exc`; arguments that JSON can't carry become their repr.
+
+    One that has no arguments, and a text that its class alone doesn't give, is stored with the text
+    as its argument: pydantic's errors are such.
+    """
     kind = type(exc)
     module, name = _NAME_BY_CLASS.get(kind, (str(kind.__module__), kind.__qualname__))
     return {"exc_type": name, "exc_message": _carried_args(exc), "exc_module": module}
@@ -259,7 +263,24 @@ def _carried_args(exc: BaseException) -> list[Any]:
     # A class may override `args` with code of its own.
     except Exception:
         return [safe_repr(exc)]
+    if not args:
+        return _text_without_args(exc)
     return [arg if _fits(arg) else safe_repr(arg) for arg in args]
+
+
+def _text_without_args(exc: BaseException) -> list[Any]:
+    """The text, unless the class alone gives it to whoever reads this."""
+    if type(exc).__str__ is BaseException.__str__:
+        return []
+    # Texts and constructors are the code of the class.
+    try:
+        text = str(exc)
+    except Exception:
+        return []
+    try:
+        return [text] if text and str(type(exc)()) != text else []
+    except Exception:
+        return [text]
 
 
 def _fits(arg: object) -> bool:

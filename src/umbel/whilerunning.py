@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from umbel.arguments import checked_id
+from umbel.arguments import checked_id, checked_state
 from umbel.canvas import Signature
 from umbel.exceptions import Retry
 from umbel.keywords import RetryKeywords
@@ -14,7 +14,6 @@ from umbel.message import Result
 from umbel.replacing import replace, replaced_here, send_in_place, signature_from_request
 from umbel.request import Child, Context, Requests, request_of
 from umbel.retrying import make_retry, next_try
-from umbel.saferepr import safe_repr
 from umbel.settings import result_life
 from umbel.stored import encode_meta
 
@@ -152,11 +151,8 @@ class WhileRunning:
             return
         if state is None:
             state = app.AsyncResult(task_id).state
-        elif not isinstance(state, str) or not state:
-            raise TypeError(
-                f"update_state of task {self.name!r} got the state {safe_repr(state, 80)}; "
-                "expected a text such as 'PROGRESS'"
-            )
+        else:
+            checked_state(state, f"update_state of task {self.name!r}")
         data = encode_meta(task_id, state, meta, form=app.result_format)
         life = result_life(app.conf, state)
         store.put([Result(task_id, state, data, app.clock.wall() + life if life else None)])

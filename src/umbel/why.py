@@ -8,6 +8,7 @@ from datetime import datetime, tzinfo
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
+from umbel.arguments import text_id
 from umbel.drivers import BrokerDriver
 from umbel.exceptions import BackendGetMetaError
 from umbel.formats import JSON_RESULTS, ResultFormat
@@ -102,6 +103,7 @@ def why(
     results: ResultFormat = JSON_RESULTS,
 ) -> Why:
     """Where the task of this id is; several questions to the broker, while it may move on."""
+    task_id = text_id(task_id)
     locations = _locations(broker, task_id)
     revocations = {entry.task_id: entry for entry in broker.revoked(0)[1]}
     facts = _Facts(

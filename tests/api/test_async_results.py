@@ -520,6 +520,39 @@ def test_then_calls_back_once_the_task_has_ended(
     assert called[2] == "FAILURE"
 
 
+def test_then_at_the_end_of_the_app_is_one_line(
+    app: Umbel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No callback has raised: the app is closed, or the process ends."""
+    failed: list[BaseException] = []
+    app.AsyncResult("id").then(print)
+    app.AsyncResult("id").then(print, on_error=failed.append)
+    app.close()
+    assert [(each.levelname, each.getMessage(), each.exc_info) for each in caplog.records] == [
+        (
+            "WARNING",
+            "Nobody is told of the result of id: the app was closed while a result was waited for",
+            None,
+        )
+    ]
+    assert isinstance(failed[0], StoreUnavailable)
+
+
+def test_then_at_the_end_of_the_process(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from umbel import Umbel\n"
+        "app = Umbel('end', broker='memory://')\n"
+        "app.AsyncResult('id').then(print)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert ended.returncode == 0
+    assert len(ended.stderr.splitlines()) <= 1, ended.stderr
+    assert "raised" not in ended.stderr
+
+
 # As a web application does
 
 

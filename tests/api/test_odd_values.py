@@ -3,15 +3,19 @@ and nothing is sent."""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from umbel import Umbel
-from umbel.exceptions import ImproperlyConfigured
-from umbel.routing import Queue
+from umbel import Umbel, shared_task
+from umbel.exceptions import ImproperlyConfigured, TimeoutError
+from umbel.exchanges import Exchange
+from umbel.queues import Queue, binding
 
 HUGE = 10**400
 """Above every float."""
@@ -39,7 +43,9 @@ def waiting(app: Umbel) -> int:
         ("time_limit", Silent()), ("soft_time_limit", math.nan), ("priority", "x" * 10_000),
         ("priority", Silent()), ("delivery_mode", "x" * 10_000), ("retry_policy", 3),
         ("retry_policy", ""), ("retry_policy", [("max_retries", 1)]), ("retry_policy", {1: 2}),
-        ("result_cls", 3),
+        ("result_cls", 3), ("stamped_headers", 3), ("stamped_headers", [3]),
+        ("stamped_headers", "tenant"), ("stamped_headers", Silent()), ("route_name", {}),
+        ("route_name", {1: 2}), ("route_name", 3),
     ],
 )  # fmt: skip
 def test_an_option_of_a_call(app: Umbel, option: str, value: Any) -> None:
@@ -52,6 +58,95 @@ def test_an_option_of_a_call(app: Umbel, option: str, value: Any) -> None:
     assert message.startswith(f"{option} is "), message
     assert "; expected " in message
     assert len(message) < 300
+    assert waiting(app) == 0
+
+
+class Undecided:
+    def __bool__(self) -> bool:
+        raise RuntimeError("neither")
+
+
+def test_whether_a_call_is_a_child_is_known_before_it_is_sent(app: Umbel) -> None:
+    @app.task
+    def f() -> None: ...
+
+    undecided: Any = Undecided()
+    with pytest.raises(RuntimeError, match="neither"):
+        f.apply_async(add_to_parent=undecided)
+    with pytest.raises(RuntimeError, match="neither"):
+        app.send_task("f", add_to_parent=undecided)
+    with pytest.raises(RuntimeError, match="neither"):
+        asyncio.run(f.aapply_async(add_to_parent=undecided))
+    assert waiting(app) == 0
+
+
+@pytest.mark.parametrize("bad", [3, None, "x", [1], {1: 2}, Silent()])
+def test_arguments_that_are_of_no_use(app: Umbel, bad: Any) -> None:
+    """Of calls that take more than options: what they got, and what they expected."""
+
+    @app.task(name="f")
+    def f(**named: object) -> None: ...
+
+    named: Any = {3: 4}
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("kwargs of task 'f' is {3: 4}, with the key 3", lambda: f.apply_async(kwargs=named)),
+        ("kwargs of task 'f' is {3: 4}, with the key 3", lambda: app.send_task("f", kwargs=named)),
+        ("kwargs of task 'f' is {3: 4}, with the key 3", lambda: f.apply(kwargs=named)),
+        ("stamped_headers is 3", lambda: f.s().stamp(stamped_headers=3)),
+        ("stamped_headers is 3", lambda: f.s().set(stamped_headers=3).apply_async()),
+    ]
+    if not isinstance(bad, str):
+        calls += [
+            ("task_id is ", lambda: app.why(bad)),
+            ("task_id is ", lambda: app.dead.get(bad)),
+            ("task_id is ", lambda: app.dead.requeue(bad)),
+            ("task_id is ", lambda: app.dead.delete(bad)),
+        ]
+    if not callable(bad) and bad is not None:
+        calls += [
+            ("filter is ", lambda: app.task(filter=bad)(print)),
+            ("filter is ", lambda: shared_task(filter=bad)(print)),
+        ]
+    if not isinstance(bad, (list, dict)):
+        calls += [
+            ("revoke got ", lambda: app.revoke(bad)),
+            ("delay_many of task 'f' got ", lambda: f.delay_many(bad)),
+        ]
+    for message, call in calls:
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}") as caught:
+            call()
+        assert "; expected " in str(caught.value)
+    assert waiting(app) == 0
+
+
+def test_packages_that_are_none(app: Umbel) -> None:
+    message = "autodiscover_tasks\\(\\) got .* as packages; expected a list of their names"
+    for bad in (3, [3], Silent(), {3: 4}):
+        with pytest.raises(ImproperlyConfigured, match=message):
+            app.autodiscover_tasks(bad)  # type: ignore[arg-type]
+    with pytest.raises(ImproperlyConfigured, match=message):
+        app.autodiscover_tasks(lambda: 3, force=True)  # type: ignore[arg-type]
+    with pytest.raises(ImproperlyConfigured, match="got related_name=3; expected the name of a"):
+        app.autodiscover_tasks(["umbel"], 3)  # type: ignore[arg-type]
+
+
+def test_a_list_in_place_of_a_name(app: Umbel) -> None:
+    """Which can't be looked for in a dict."""
+
+    @app.task(name="f")
+    def f() -> None: ...
+
+    bad: Any = ["json"]
+    with pytest.raises(ImproperlyConfigured, match=r"no serializer \['json'\] is known here"):
+        f.apply_async(serializer=bad)
+    with pytest.raises(ImproperlyConfigured, match=r"no serializer \['json'\] is known here"):
+        app.task(name="g", serializer=bad)(lambda: None).delay()
+    with pytest.raises(ImproperlyConfigured, match=r"exchange is named .*; expected a text"):
+        Exchange(bad)
+    with pytest.raises(TypeError, match=r"alias of queue 'q' is \['json'\]; expected a text"):
+        Queue("q", alias=bad)
+    with pytest.raises(TypeError, match=r"routing_key of a binding to 'e' is \['json'\]; expected"):
+        binding("e", bad)
     assert waiting(app) == 0
 
 
@@ -111,6 +206,50 @@ def test_an_option_of_a_task(app: Umbel, option: str, value: Any) -> None:
     )
     with pytest.raises(ValueError, match=message):
         annotated.task(name="f")(lambda: None).delay()
+
+
+HALF = "a\udcff"
+"""Half of a surrogate pair in it, as in an argument of a command line that isn't UTF-8."""
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Umbel]:
+    url = "memory://odd" if request.param == "memory" else f"sqlite:///{tmp_path}/odd.db"
+    with Umbel("odd", broker=url, set_as_current=False) as app:
+        app.broker.declare(["celery"])
+        yield app
+
+
+def test_of_what_is_not_unicode_there_is_nothing(either: Umbel) -> None:
+    app = either
+    assert str(app.why(HALF)).startswith("never seen")
+    assert app.AsyncResult(HALF).state == app.backend.get_state(HALF) == "PENDING"
+    with pytest.raises(TimeoutError, match="its state is PENDING"):
+        app.AsyncResult(HALF).get(timeout=0.01)
+    app.AsyncResult(HALF).forget()
+    assert app.dead.list(HALF) == []
+    assert app.dead.get(HALF) is None
+    assert app.dead.requeue(HALF) is False
+    assert app.dead.delete(HALF) is False
+    assert app.dead.delete_all(HALF) == 0
+
+
+def test_what_is_not_unicode_is_not_stored(either: Umbel) -> None:
+    @either.task
+    def f() -> None: ...
+
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("update_state of task '.*' got the state", lambda: f.update_state("id", HALF, {})),
+        ("task_id is", lambda: f.update_state(HALF, "S", {})),
+        ("store_result got the state", lambda: either.backend.store_result("id", 1, HALF)),
+        ("task_id is", lambda: either.backend.store_result(HALF, 1, "S")),
+        ("task_id is", lambda: either.revoke([HALF])),
+    ]
+    for message, call in calls:
+        with pytest.raises(TypeError, match=rf"^{message} 'a\\udcff'; expected a text"):
+            call()
+    assert either.store is not None
+    assert either.store.get(["id"]) == [None]
 
 
 def test_annotations_that_are_no_options() -> None:

@@ -8,7 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, timedelta, timezone
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +28,7 @@ from umbel.exceptions import (
     UmbelError,
     UnknownSetting,
 )
+from umbel.message import Result
 
 PRESENT = (
     # methods
@@ -40,7 +41,7 @@ PRESENT = (
     "subclass_with_self", "type_checker",
     # properties
     "conf", "tasks", "control", "current_task", "current_worker_task", "oid", "thread_oid",
-    "timezone", "annotations", "Task", "AsyncResult", "backend",
+    "timezone", "annotations", "Task", "AsyncResult", "GroupResult", "backend",
     # attributes
     "main", "user_options", "steps", "task_cls", "builtin_fixups", "on_configure",
     "on_after_configure", "on_after_finalize", "on_after_fork", "autofinalize", "fixups",
@@ -53,7 +54,6 @@ ABSENT = {
     "loader": "config_from_object",
     "pool": "thread-safe",
     "producer_pool": "app.batch()",
-    "GroupResult": "Workflows",
     "Worker": "worker_main",
     "WorkController": "worker_main",
     "Beat": "Scheduler",
@@ -401,6 +401,31 @@ def test_backend_reads_and_writes_results(app: Umbel) -> None:
     assert backend.as_uri().startswith("memory://")
     with pytest.raises(NotProvided, match=r"app\.backend\.client .*app\.store"):
         _ = backend.client  # type: ignore[attr-defined]
+
+
+def test_the_meta_of_a_task_is_of_one_moment(app: Umbel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that ends just after it was read, or before its first state is."""
+    store = app.store
+    assert store is not None
+    read = store.get
+
+    def read_then_go_on(ids: Sequence[str]) -> list[Result | None]:
+        records = read(ids)
+        app.backend.store_result(ids[0], KeyError("late"), "FAILURE", "Traceback …")
+        return records
+
+    app.backend.store_result("going", {"done": 3}, "HALFWAY")
+    monkeypatch.setattr(store, "get", read_then_go_on)
+    for task_id, state, value in (("going", "HALFWAY", {"done": 3}), ("unknown", "PENDING", None)):
+        assert app.backend.get_task_meta(task_id) == {
+            "status": state,
+            "result": value,
+            "traceback": None,
+            "children": [],
+            "date_done": None,
+            "task_id": task_id,
+        }
+        assert app.backend.get_task_meta(task_id)["status"] == "FAILURE"
 
 
 def test_results_live_as_long_whoever_stores_them(app: Umbel) -> None:

@@ -5,21 +5,30 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis as Client
 from tests.servers import Redis
 
-from umbel.brokers.redis import Keys, RedisBroker
-from umbel.brokers.redis.link import Address
+from umbel.brokers.redis import Keys, RedisBroker, link
 from umbel.brokers.redis.routes import kombu_pattern
 from umbel.clock import ManualClock
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, Unroutable
 from umbel.exchanges import Binding
 from umbel.message import Dead, How, Message, Posting, Settlement, Unreadable
 from umbel.ports import BrokerOptions, Ready, Revocation
-from umbel.testing.contract.rig import OTHER, QUEUE, Hand, ids, message, posting
+from umbel.testing.contract.rig import (
+    OTHER,
+    QUEUE,
+    Background,
+    Hand,
+    eventually,
+    ids,
+    message,
+    posting,
+)
 
 SEP = "\x06\x16"
 
@@ -279,26 +288,9 @@ class TestOptions:
 
 
 class TestAddresses:
-    @pytest.mark.parametrize(
-        ("url", "server", "database"),
-        [
-            ("redis://", "redis:localhost:6379", 0),
-            ("redis://Host:1234/5", "redis:host:1234", 5),
-            ("redis://:secret@host/2", "redis:host:6379", 2),
-            ("rediss://host/1?ssl_cert_reqs=CERT_NONE", "redis:host:6379", 1),
-            ("redis+socket:///run/redis.sock?virtual_host=3", "redis:/run/redis.sock", 3),
-            ("unix:///run/redis.sock?db=4", "redis:/run/redis.sock", 4),
-        ],
-    )
-    def test_what_a_url_names(self, url: str, server: str, database: int) -> None:
-        address = Address.of(url)
-        assert (address.server, address.database) == (server, database)
-        assert "secret" not in repr(address)
-
-    def test_what_is_no_url_is_said_without_its_password(self) -> None:
-        with pytest.raises(ImproperlyConfigured, match="number of a database") as caught:
-            Address.of("redis://:secret@host/name")
-        assert "secret" not in str(caught.value)
+    def test_what_a_url_names(self) -> None:
+        driver = RedisBroker("redis://:secret@Host:1234/5", BrokerOptions())
+        assert driver.location == "redis:host:1234"
 
     def test_a_unix_socket(self, server: Redis) -> None:
         driver = RedisBroker(f"redis+socket://{server.socket}", BrokerOptions())
@@ -309,10 +301,31 @@ class TestAddresses:
         assert ids(hand_of(driver).take()) == ["a"]
         driver.close()
 
+    def test_over_tls(self, redis_over_tls: tuple[str, Path]) -> None:
+        place, certificate = redis_over_tls
+        driver = RedisBroker(f"rediss://{place}?ssl_ca_certs={certificate}", BrokerOptions())
+        driver.open()
+        driver.declare([QUEUE])
+        waiting = Background(lambda: driver.wait([QUEUE], 60.0))
+        eventually(lambda: bool(driver.waiting))
+        for name in "abc":
+            driver.publish([posting(name)])
+        assert waiting.result() is True
+        assert ids(hand_of(driver).take()) == ["a", "b", "c"]
+        driver.close()
+        with pytest.raises(BrokerUnavailable, match="certificate verify failed"):
+            RedisBroker(f"rediss://{place}", BrokerOptions()).open()
+
     def test_a_wrong_password_is_one_sentence(self, server: Redis) -> None:
         url = server.url.replace("//", "//user:wrong@")
         with pytest.raises(BrokerUnavailable, match="refuses this user or password"):
             RedisBroker(url, BrokerOptions()).open()
+
+
+def test_commands_are_packed_alike_with_and_without_hiredis() -> None:
+    command = ("SET", b"\xff\x00", 12, -3, "ü", b"", "")
+    assert link.pack is not link.pack_slowly
+    assert link.pack_slowly(command) == link.pack(command)
 
 
 def test_nothing_is_left_behind(driver: RedisBroker, client: Client, clock: ManualClock) -> None:

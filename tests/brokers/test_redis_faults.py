@@ -12,14 +12,13 @@ from redis import Redis as Client
 from tests.brokers.redis_proxy import Proxy
 from tests.servers import Redis
 
+from umbel import Umbel
 from umbel.brokers.redis import RedisBroker
 from umbel.exceptions import BrokerUnavailable, PublishUnknown
 from umbel.message import How, Settlement
 from umbel.ports import BrokerOptions, Ready
+from umbel.publish import BOUND
 from umbel.testing.contract.rig import QUEUE, Background, Hand, eventually, ids, posting
-
-BOUND = 2.0
-"""Seconds within which a publish has said yes or no."""
 
 
 @pytest.fixture
@@ -109,6 +108,20 @@ def test_a_publish_into_nothing_is_over_within_its_bound(
     with pytest.raises((BrokerUnavailable, PublishUnknown)):
         driver.publish([posting("b")])
     assert time.monotonic() - started < BOUND
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_delay_into_nothing_is_over_within_its_bound_with_all_its_tries(
+    proxy: Proxy, redis_server: Redis, is_connected: bool
+) -> None:
+    with Umbel("client", broker=proxy.url, set_as_current=False) as app:
+        if is_connected:
+            app.send_task("t")
+        proxy.swallow = True
+        started = time.monotonic()
+        with pytest.raises((BrokerUnavailable, PublishUnknown)):
+            app.send_task("t")
+        assert time.monotonic() - started < BOUND
 
 
 def test_a_server_that_is_away_is_one_sentence(direct: RedisBroker, redis_server: Redis) -> None:

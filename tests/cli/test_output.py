@@ -73,6 +73,9 @@ def evil(app: Umbel) -> str:
         ["dead", "show", EVIL],
         ["dead", "show", EVIL, "--json"],
         ["dead", "show", ABSENT],
+        ["dead", "list", "--queue", ABSENT],
+        ["dead", "requeue", "--all", "--queue", ABSENT],
+        ["dead", "delete", "--all", "--queue", ABSENT],
         ["why", EVIL],
         ["why", EVIL, "--json"],
         ["why", ABSENT],
@@ -93,6 +96,12 @@ def test_no_command_shows_them(umbel: Run, evil: str, command: list[str]) -> Non
     ended = umbel("-A", "proj", *command)
     assert not _orders(ended.out)
     assert not _orders(ended.err)
+
+
+def test_a_queue_that_is_not_utf_8_has_no_dead_letters(umbel: Run, evil: str) -> None:
+    ended = umbel("-A", "proj", "dead", "list", "--queue", "a\udcff")
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err == "umbel: there are no dead letters of queue 'a\\udcff'\n"
 
 
 def test_why_is_one_line(umbel: Run, evil: str) -> None:

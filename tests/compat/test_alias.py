@@ -185,7 +185,7 @@ def test_missing_names_through_the_alias(tmp_path: Path) -> None:
         import celery.contrib
         assert not hasattr(celery, "nope") and not hasattr(celery.contrib, "rabbits")
         assert hasattr(celery, "schedules") and not hasattr(celery.schedules, "crontab")
-        assert getattr(celery.result, "GroupResult", None) is None
+        assert getattr(celery.result, "ResultBase", None) is None
         assert importlib.util.find_spec("celery.app.task") is not None
         """,
         tmp_path,

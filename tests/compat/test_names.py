@@ -113,7 +113,7 @@ def test_names_that_a_later_release_brings_name_it() -> None:
     for name, release in (
         ("celery.schedules.crontab", "'Scheduler'"),
         ("celery.beat.PersistentScheduler", "'Scheduler'"),
-        ("celery.result.GroupResult", "'Workflows'"),
+        ("celery.result.ResultBase", "'Workflows'"),
         ("celery.events.EventReceiver", "'Events and remote control'"),
         ("celery.app.control.Inspect", "'Events and remote control'"),
         ("celery.backends.redis.RedisBackend", "'Redis'"),
@@ -135,6 +135,21 @@ def test_groups_and_chords_raise_when_they_are_called(name: str) -> None:
         assert callable(found)
         with pytest.raises(exceptions.ImproperlyConfigured, match="'Workflows'"):
             found()
+
+
+def test_the_results_of_a_group_raise_when_they_are_made() -> None:
+    found = imported("celery.result", "GroupResult")
+    assert found is umbel.result.GroupResult is umbel.Umbel.GroupResult
+    app = umbel.Umbel("groups", broker="memory://", set_as_current=False)
+    several = umbel.result.ResultSet([app.AsyncResult("a")], app)
+    for each in (app.AsyncResult("id"), several):
+        assert not isinstance(each, found)
+    assert issubclass(found, umbel.result.ResultSet)
+    for call in (found, found.restore, app.GroupResult, type("Mine", (found,), {})):
+        with pytest.raises(exceptions.ImproperlyConfigured, match="'Workflows'"):
+            call()
+        with pytest.raises(exceptions.ImproperlyConfigured, match="'Workflows'"):
+            call("id", [])
 
 
 def test_signals_states_and_exceptions_are_umbels_own() -> None:

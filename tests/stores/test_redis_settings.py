@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,8 +20,8 @@ from umbel import Umbel
 from umbel.clock import SYSTEM
 from umbel.drivers import Results, make_store
 from umbel.exceptions import ImproperlyConfigured, LaterSetting, StoreUnavailable
+from umbel.redisurl import CONNECT_TIMEOUT
 from umbel.stores.redis import Address, RedisStore
-from umbel.stores.redis.address import CONNECT_TIMEOUT
 from umbel.testing.contract.rig import Background
 from umbel.testing.contract.storing import result
 
@@ -302,35 +301,9 @@ def test_other_transport_options_are_warned_of(open_store: Open, redis_server: R
         open_store(redis_server.url, result_backend_transport_options={"sync": "full"})
 
 
-@pytest.fixture(scope="module")
-def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """URL, certificate of a server that speaks TLS."""
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    for file in (folder, *folder.parents[:2], certificate, key):
-        file.chmod(0o755)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = Redis(
-        "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
-        "--tls-auth-clients", "no", "--save", "",
-    )  # fmt: skip
-    try:
-        server.start()
-        yield f"127.0.0.1:{port}", certificate
-    finally:
-        server.remove()
-
-
 @pytest.mark.setting("redis_backend_use_ssl")
-def test_use_ssl(open_store: Open, tls_server: tuple[str, Path]) -> None:
-    place, certificate = tls_server
+def test_use_ssl(open_store: Open, redis_over_tls: tuple[str, Path]) -> None:
+    place, certificate = redis_over_tls
     trusted = {"ssl_ca_certs": str(certificate)}
     assert get_a(open_store(f"redis://{place}", redis_backend_use_ssl=trusted))
     assert get_a(open_store(f"rediss://{place}?ssl_ca_certs={certificate}"))
@@ -345,8 +318,8 @@ def test_use_ssl(open_store: Open, tls_server: tuple[str, Path]) -> None:
         open_store(f"redis://{place}", redis_backend_use_ssl={"cafile": "x"})
 
 
-def test_a_wait_over_tls(open_store: Open, tls_server: tuple[str, Path]) -> None:
-    place, _ = tls_server
+def test_a_wait_over_tls(open_store: Open, redis_over_tls: tuple[str, Path]) -> None:
+    place, _ = redis_over_tls
     store = open_store(f"rediss://{place}?ssl_cert_reqs=none")
     waiting = Background(lambda: store.wait(["b"], 60))
     until(lambda: store.listener.channels == 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from typing import get_type_hints
@@ -31,6 +31,7 @@ from umbel.settings import (
 
 NAMES = st.sampled_from(sorted(SETTINGS))
 HONOURED = sorted(n for n, s in SETTINGS.items() if s.state is State.HONOURED)
+OWN = "Values of your own belong in a module of your own"
 WARNED = sorted(n for n, s in SETTINGS.items() if s.warns)
 
 
@@ -199,12 +200,19 @@ def test_an_unknown_name_is_told_the_nearest(name: str, near: str) -> None:
 
 def test_one_wrong_letter_gets_one_answer() -> None:
     assert unknown("task_ack_late") == (
-        "setting 'task_ack_late' doesn't exist; did you mean 'task_acks_late'?"
+        f"setting 'task_ack_late' doesn't exist; did you mean 'task_acks_late'? {OWN}"
     )
 
 
 def test_a_name_like_no_other() -> None:
-    assert unknown("zzz") == "setting 'zzz' doesn't exist; `umbel settings` lists those that do"
+    assert unknown("zzz") == (
+        f"setting 'zzz' doesn't exist; `umbel settings` lists those that do. {OWN}"
+    )
+
+
+@pytest.mark.parametrize("name", ["my_own", "CELERY_MY_OWN"])
+def test_a_setting_of_ones_own_is_told_where_it_belongs(name: str) -> None:
+    assert unknown(name).endswith(OWN)
 
 
 @pytest.mark.filterwarnings("ignore::umbel.exceptions.LaterSetting")
@@ -451,11 +459,7 @@ def test_durations_are_float_seconds(value: timedelta) -> None:
 def test_setting_what_has_no_effect_warns_once_and_keeps_the_value(name: str) -> None:
     conf = Settings()
     setting = SETTINGS[name]
-    value = (
-        {}
-        if setting.default is not None and isinstance(setting.default, Mapping)
-        else (setting.default)
-    )
+    value = another(setting)
     with pytest.warns(LaterSetting) as caught:
         conf.update({name: value})
     (warning,) = caught
@@ -464,6 +468,41 @@ def test_setting_what_has_no_effect_warns_once_and_keeps_the_value(name: str) ->
     assert warning.filename == __file__
     conf[name] = value
     assert conf[name] == value
+
+
+def another(setting: Setting) -> object:
+    """A value that the setting can have and hasn't by itself."""
+    for value in (True, False, 77, "json", "spawn", ["a:b"], {"a": {"task": "t"}}, "x:y", None):
+        try:
+            accepted = setting.kind.accept(value)
+        except ValueError:
+            continue
+        if accepted != setting.default:
+            return accepted
+    raise AssertionError(f"add a value of the kind of {setting}")
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_what_is_set_to_its_default_loses_nothing(name: str) -> None:
+    conf = Settings()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        conf[name] = getattr(conf, name)
+        conf.update({name: SETTINGS[name].default})
+    with pytest.warns(LaterSetting, match=f"setting {name!r} has no effect"):
+        conf[name] = another(SETTINGS[name])
+
+
+class Uncomparable:
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparison")
+
+    __hash__ = None  # type: ignore[assignment]  # as of an array
+
+
+def test_a_value_that_cannot_be_compared_is_another_one() -> None:
+    with pytest.warns(LaterSetting, match="'worker_autoscaler'"):
+        Settings().worker_autoscaler = Uncomparable()
 
 
 def test_the_sentence_of_a_later_and_of_a_never_setting() -> None:

@@ -6,10 +6,12 @@ import contextlib
 import json
 import sys
 import types
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +62,26 @@ class Computed(Exception):
     @property
     def args(self) -> Any:  # type: ignore[override]  # what users' classes do all the same
         raise RuntimeError("no args")
+
+
+class Named(Exception):
+    """Has its text from what isn't among its arguments."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"nobody is called {self.name}"
+
+
+class Fixed(Exception):
+    def __str__(self) -> str:
+        return "always this"
+
+
+class Textless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
 
 
 class Guarded(Exception):
@@ -236,6 +258,35 @@ class TestExceptions:
         (note,) = restored.__notes__
         assert note.startswith("Restored without calling Picky('code 5', 5): TypeError(")
         assert note.endswith("It was raised here:\nTraceback …\n  at home")
+
+    def test_a_text_that_is_in_no_argument_is_kept(self) -> None:
+        """As of pydantic's errors, whose class can't be made of arguments either."""
+
+        class Model(pydantic.BaseModel):
+            number: int
+
+        with pytest.raises(pydantic.ValidationError) as caught:
+            Model.model_validate({"number": "x"})
+        text = str(caught.value)
+        assert not caught.value.args
+        assert encode_exception(caught.value) == {
+            "exc_type": "ValidationError",
+            "exc_message": [text],
+            "exc_module": "pydantic_core._pydantic_core",
+        }
+        restored = stored_and_read(caught.value)
+        assert type(restored).__name__ == "ValidationError"
+        assert str(restored) == text
+
+        assert encode_exception(Named(name="ann"))["exc_message"] == ["nobody is called ann"]
+        assert encode_exception(Textless())["exc_message"] == []
+
+    @pytest.mark.parametrize("make", [Fixed, ValueError, KeyError, Named])
+    def test_a_text_that_the_class_gives_needs_no_argument(
+        self, make: Callable[[], Exception]
+    ) -> None:
+        assert encode_exception(make())["exc_message"] == []
+        assert str(stored_and_read(make())) == str(make())
 
     def test_a_message_is_not_composed_twice(self) -> None:
         assert str(stored_and_read(Composed("fuel"))) == "no fuel"

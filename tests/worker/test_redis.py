@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,3 +81,39 @@ def test_a_server_that_is_killed_and_started_again_is_consumed_from_again(
     place.send("quick", "after")
     place.noted("start", "after")
     assert set(place.counts("start").values()) == {1}
+
+
+def test_kills_of_processes_workers_and_the_server_lose_nothing(place: Place, redis: Redis) -> None:
+    """Early tasks run at most once, every task ends, and what failed is a dead letter."""
+    chance = random.Random(20)
+    workers = [place.worker("-c", "2"), place.worker("-c", "2")]
+    early = [f"e{n}" for n in range(150)]
+    late = [f"l{n}" for n in range(150)]
+    results = []
+    for one, other in zip(early, late, strict=True):
+        results.append(place.send("quick", one))
+        results.append(place.send("late_nap", other, 0.03))
+
+    for step in range(1, 8):
+        place.noted("start", times=30 * step)
+        victim = chance.randrange(2)
+        if step == 4:
+            redis.kill()
+            redis.start()
+        elif step == 6:
+            for pid in place.pids(workers[victim].pid):
+                os.kill(pid, signal.SIGKILL)
+            workers[victim] = place.worker("-c", "2")
+        elif pool := workers[victim].pool(place.broker):
+            os.kill(chance.choice(pool), signal.SIGKILL)
+
+    until(lambda: all(each.ready() for each in results), 60.0, place.logs())
+    until(lambda: sum(q.ready + q.leased + q.lost for q in place.broker.queues()) == 0)
+    starts = place.counts("start")
+    assert {tag for tag in early if starts[tag] > 1} == set()
+    assert {tag for tag in late if starts[tag] == 0} == set()
+    failed = {each.id for each in results if each.state != "SUCCESS"}
+    assert {letter.id for letter in place.broker.dead()} == failed
+    assert {repr(each.result).partition("(")[0] for each in results if each.id in failed} <= {
+        "WorkerLostError"
+    }

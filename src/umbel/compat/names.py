@@ -216,7 +216,7 @@ NAMES: Final[Mapping[str, str]] = dict(
         *_each("celery.platforms", "SIGMAP signals", "use signal.Signals"),
         *_each("celery.platforms", "get_errno_name ignore_errno", "catch subclasses of OSError"),
         *_each("celery.platforms", "set_mp_process_title set_process_title", _INNER),
-        *_each("celery.result", "GroupResult ResultBase", _WORKFLOWS),
+        *_each("celery.result", "ResultBase", _WORKFLOWS),
         *_each(
             "celery.utils.collections",
             "AttributeDictMixin BufferMap ConfigurationView DictAttribute Evictable LimitedSet "

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from umbel.brokers.sqlite.connection import Database, Synchronous
+from umbel.brokers.sqlite.connection import Database, Synchronous, sought
 from umbel.brokers.sqlite.doorbell import ANY, Doorbells, result_tag
 from umbel.brokers.sqlite.settling import keep_results
 from umbel.brokers.sqlite.work import Work
@@ -75,7 +75,7 @@ class SqliteStore:
     def get(self, task_ids: Sequence[str]) -> list[Result | None]:
         now = self._clock.wall()
         with self._database.read() as tx:
-            rows = [tx.execute(_GET, (task_id,)).fetchone() for task_id in task_ids]
+            rows = [tx.execute(_GET, (sought(task_id),)).fetchone() for task_id in task_ids]
         found = [None if row is None else Result(*row) for row in rows]
         return [None if result is None or _expired(result, now) else result for result in found]
 
@@ -98,7 +98,7 @@ class SqliteStore:
 
     def forget(self, task_ids: Sequence[str]) -> None:
         with self._database.write() as tx:
-            tx.executemany(_FORGET, [(task_id,) for task_id in task_ids])
+            tx.executemany(_FORGET, [(sought(task_id),) for task_id in task_ids])
 
     def prune(self, keep: int | None = None) -> int:
         pruned = self._delete_in_steps(_PRUNE, self._clock.wall())

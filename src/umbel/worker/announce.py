@@ -8,18 +8,17 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final
 
 from umbel import signals
-from umbel.exceptions import Retry
+from umbel.endsignals import handler_arguments, signal_arguments
 from umbel.message import Lost
 from umbel.outcome import End
 from umbel.request import Running, current_request
 from umbel.saferepr import safe_repr
 from umbel.signals import Signal
 from umbel.task import Task, no_handler
-from umbel.worker.execution import Ended, printable
+from umbel.worker.execution import printable
 from umbel.worker.followups import Errback
 from umbel.worker.settler import Decided
 
@@ -53,7 +52,7 @@ def announce(decided: Decided) -> None:
 def _announce(decided: Decided, task: Task[Any, Any] | None) -> None:
     if decided.settlement.follow_ups:
         # They have been sent by now: what has any is settled before it is announced.
-        decided.execution.taker.app.publisher.announce_sent(decided.settlement.follow_ups)
+        decided.execution.taker.app.publisher.signals.after(decided.settlement.follow_ups)
     if decided.ended.internal or decided.ended.end is End.UNROUTABLE:
         _send(signals.task_internal_error, decided)
     for errback in decided.errbacks:
@@ -68,7 +67,7 @@ def _announce(decided: Decided, task: Task[Any, Any] | None) -> None:
 
 
 def _send(sent: Signal, decided: Decided) -> None:
-    sender, arguments = _signal_arguments(sent.name, decided)
+    sender, arguments = _sent_by(sent.name, decided)
     try:
         sent.send(sender, **arguments)
     except BaseException:
@@ -77,7 +76,7 @@ def _send(sent: Signal, decided: Decided) -> None:
 
 def _call_handler(handler: Callable[..., object], name: str, decided: Decided) -> None:
     try:
-        handler(*_handler_arguments(name, decided))
+        handler(*handler_arguments(name, decided.execution.request, decided.ended, decided.verdict))
     except BaseException:
         logger.exception("%s of task %s raised.", name, decided.execution.name)
 
@@ -93,58 +92,12 @@ def _call_errback(errback: Errback, decided: Decided) -> None:
         logger.exception("The errback %s of %s raised.", errback.task.name, execution.name)
 
 
-def _handler_arguments(name: str, decided: Decided) -> tuple[Any, ...]:
-    request, ended = decided.execution.request, decided.ended
-    call = (request.id, request.args or [], request.kwargs or {})
-    match name:
-        case "on_success":
-            return (ended.value, *call)
-        case "on_failure" | "on_retry":
-            return (ended.error, *call, ended.einfo)
-        case _:
-            retval = ended.value if ended.error is None else ended.error
-            return (decided.verdict.state, retval, *call, None)
-
-
-def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, Any]]:
+def _sent_by(name: str, decided: Decided) -> tuple[object, dict[str, Any]]:
+    """The sender of a signal and its named arguments."""
     execution, ended = decided.execution, decided.ended
     request, task = execution.request, execution.task
     sender: object = task if task is not None else request.task
-    args, kwargs = request.args or [], request.kwargs or {}
     match name:
-        case "task_success":
-            return sender, {"result": ended.value, "runtime": ended.runtime}
-        case "task_failure":
-            return sender, {
-                "task_id": request.id,
-                "exception": ended.error,
-                "args": args,
-                "kwargs": kwargs,
-                "traceback": _traceback(ended),
-                "einfo": ended.einfo,
-            }
-        case "task_internal_error":
-            return sender, {
-                "task_id": request.id,
-                "args": args,
-                "kwargs": kwargs,
-                "request": request,
-                "exception": ended.error,
-                "traceback": _traceback(ended),
-                "einfo": ended.einfo,
-            }
-        case "task_retry":
-            reason = ended.reason if ended.reason is not None else _lost_retry(decided)
-            return sender, {"request": request, "reason": reason, "einfo": ended.einfo}
-        case "task_postrun":
-            return sender, {
-                "task_id": request.id,
-                "task": task,
-                "args": args,
-                "kwargs": kwargs,
-                "retval": _retval(ended),
-                "state": decided.verdict.postrun_state,
-            }
         case "task_revoked":
             return sender, {
                 "request": request,
@@ -159,29 +112,10 @@ def _signal_arguments(name: str, decided: Decided) -> tuple[object, dict[str, An
                 "name": request.task,
                 "id": request.id,
             }
-        case _:
+        case "task_rejected":
             return execution.taker, {"message": execution.delivery.message, "exc": ended.error}
-
-
-def _retval(ended: Ended) -> object:
-    """What ended it: a value or an exception, of a retry the `Retry` itself."""
-    if isinstance(ended.reason, Retry):
-        return ended.reason
-    return ended.value if ended.error is None else ended.error
-
-
-def _traceback(ended: Ended) -> TracebackType | str | None:
-    """Of what was raised outside of this process there is only the text."""
-    return None if ended.einfo is None else ended.einfo.tb or ended.einfo.traceback
-
-
-def _lost_retry(decided: Decided) -> Retry:
-    """The reason of a retry that nobody has asked for: the task's process was lost."""
-    task = decided.execution.task
-    return Retry(
-        exc=decided.ended.error,
-        when=None if task is None else task.options.default_retry_delay,
-    )
+        case _:
+            return sender, signal_arguments(name, task, request, ended, decided.verdict)
 
 
 def _signum(lost: Lost | None) -> int | None:

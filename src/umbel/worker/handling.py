@@ -27,7 +27,7 @@ from umbel.worker.announce import announce
 from umbel.worker.desk import Answer, Desk, Refused
 from umbel.worker.execution import Ended, ExceptionInfo, Execution
 from umbel.worker.executor import Executor
-from umbel.worker.memory import resident_kib
+from umbel.worker.footprint import resident_kib
 from umbel.worker.options import ExitCode
 from umbel.worker.scoreboard import Scoreboard
 from umbel.worker.settler import Decided, Settler

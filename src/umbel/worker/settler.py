@@ -67,7 +67,7 @@ class Settler:
     def __init__(self, app: Umbel, *, hostname: str) -> None:
         conf = app.conf
         self._follow_ups = FollowUps(app)
-        self._announce_next = app.publisher.announce_next
+        self._before_next = app.publisher.signals.before_next
         self._now = app.clock.wall
         self._zone = app.zone
         self._call_zone = app.call_zone
@@ -347,7 +347,7 @@ class Settler:
             priority=priority_of(again),
             due_at=eta.at if eta is not None and self._eta_in_broker else None,
         )
-        return self._announce_next(posting)
+        return self._before_next(posting)
 
 
 def _dead(ended: Ended, verdict: Verdict) -> Dead:

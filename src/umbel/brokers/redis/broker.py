@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 from redis.exceptions import RedisError
 
+from umbel.arguments import is_unicode
 from umbel.brokers.redis import forms, looking, routes
 from umbel.brokers.redis.keys import Keys
-from umbel.brokers.redis.link import Address, Link, Reply, ReplyLost
+from umbel.brokers.redis.link import Link, Reply, ReplyLost, address_of
 from umbel.brokers.redis.routes import NO_ROUTES, Routes
 from umbel.brokers.redis.scripts import Script, Scripts
 from umbel.brokers.redis.waiting import LOOK_AGAIN, RedisSubscription, Waiter
@@ -90,13 +91,13 @@ class RedisBroker:
         keys: Keys | None = None,
         results: ResultsBeside | None = None,
     ) -> None:
-        address = Address.of(url)
+        address = address_of(url)
         self._options = options
         self._clock = clock
         self._keys = keys or Keys()
-        self._results = results or ResultsBeside(address.database)
+        self._results = results or ResultsBeside(address.db)
         self._link = Link(address, BrokerUnavailable)
-        self._scripts = Scripts(self._keys, address.database)
+        self._scripts = Scripts(self._keys, address.db)
         limits = options.dead_max_count, options.dead_max_age, options.dead_max_bytes
         self._limits = limits
         self._packed_limits = _encode(limits)
@@ -123,7 +124,7 @@ class RedisBroker:
 
     @property
     def location(self) -> str:
-        return self._link.address.server
+        return self._link.address.location
 
     def open(self) -> None:
         self._link.open()
@@ -424,8 +425,8 @@ class RedisBroker:
         return int(version or 0), tuple(map(forms.revocation, entries))
 
     def unrevoke(self, task_ids: Sequence[str]) -> None:
-        if task_ids:
-            self._run(self._scripts.unrevoke, *task_ids)
+        if ids := _askable(task_ids):
+            self._run(self._scripts.unrevoke, *ids)
 
     def _forget_revoked(self, old: Sequence[bytes]) -> None:
         """Drop old revocations of which no message can be met any more."""
@@ -463,7 +464,7 @@ class RedisBroker:
         )
 
     def peek(self, queue: str, limit: int) -> tuple[Message | Unreadable, ...]:
-        if limit <= 0:
+        if limit <= 0 or not is_unicode(queue):
             return ()
         self._promote()
         asked = [("LRANGE", self._keys.list(queue, step), -limit, -1) for step in self._keys.serve]
@@ -477,11 +478,12 @@ class RedisBroker:
         return (*places, *self._letters_of(task_id))
 
     def purge(self, queues: Sequence[str]) -> int:
-        purged: int = self._run(self._scripts.purge, *dict.fromkeys(queues)) if queues else 0
+        names = _askable(queues)
+        purged: int = self._run(self._scripts.purge, *names) if names else 0
         return purged
 
     def dead(self, queue: str | None = None, limit: int | None = None) -> tuple[DeadLetter, ...]:
-        names = self._queue_names() if queue is None else [queue]
+        names = self._queue_names() if queue is None else _askable([queue])
         if not names:
             return ()
         last = -1 if limit is None else limit - 1
@@ -500,6 +502,8 @@ class RedisBroker:
 
     def _letters_of(self, task_id: str) -> list[DeadLetter]:
         """The dead letters of an id, newest first."""
+        if not is_unicode(task_id):
+            return []
         lower, upper = task_id.encode() + b"\0", task_id.encode() + b"\1"
         found = self._call("ZRANGEBYLEX", self._keys.own("dead-ids"), b"[" + lower, b"(" + upper)
         places = []
@@ -533,7 +537,9 @@ class RedisBroker:
         return self._routed(attempt) == 1
 
     def dead_delete(self, task_ids: Sequence[str] | None, queue: str | None = None) -> int:
-        ids = None if task_ids is None else list(dict.fromkeys(task_ids))
+        ids = None if task_ids is None else _askable(task_ids)
+        if queue is not None and not is_unicode(queue):
+            return 0
         deleted: int = self._run(self._scripts.dead_delete, _encode((ids, queue)))
         return deleted
 
@@ -685,6 +691,11 @@ class RedisBroker:
 
 def _run_record(run: bytes, info: bytes, seen: bytes) -> RunRecord:
     return RunRecord(run.decode(), info, float(seen))
+
+
+def _askable(names: Iterable[str]) -> list[str]:
+    """Each once, but for what isn't Unicode: the server can't be asked for it, and has none."""
+    return [name for name in dict.fromkeys(names) if is_unicode(name)]
 
 
 def _add(blobs: list[bytes], blob: bytes) -> int:

@@ -6,24 +6,20 @@ here: a request that couldn't be sent was not done, and of one whose reply was l
 
 from __future__ import annotations
 
-import os
+import contextlib
 import select
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Protocol, cast
-from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from redis import exceptions as errors
 from redis.backoff import NoBackoff
-from redis.connection import Connection, SSLConnection, parse_url
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
 
 from umbel.brokers.redis.scripts import Script
-from umbel.exceptions import ImproperlyConfigured, OperationalError
-from umbel.settings import censored
-
-_parse = cast("Callable[[str], dict[str, Any]]", parse_url)
+from umbel.exceptions import OperationalError
+from umbel.redisurl import Address
 
 Argument = str | bytes | int | float
 Reply = Any
@@ -32,7 +28,6 @@ Reply = Any
 CONNECT_TIMEOUT: Final = 0.9
 REPLY_TIMEOUT: Final = 0.9
 """Seconds; together with the one above below the 2 s within which a publish says yes or no."""
-_PORT: Final = 6379
 
 _SENTENCES: Final = (
     ("OOM", "is at its memory limit", "Give it more memory (maxmemory), or let workers catch up"),
@@ -47,12 +42,28 @@ _SENTENCES: Final = (
 )
 
 
+def pack_slowly(command: tuple[Argument, ...]) -> bytes:
+    """A command as it is sent: an array of texts, in the protocol RESP."""
+    packed = [b"*%d\r\n" % len(command)]
+    for each in command:
+        word = each if isinstance(each, bytes) else str(each).encode()
+        packed += (b"$%d\r\n" % len(word), word, b"\r\n")
+    return b"".join(packed)
+
+
+pack: Callable[[tuple[Argument, ...]], bytes] = pack_slowly
+with contextlib.suppress(ImportError):
+    import hiredis
+
+    # Its own types allow of one argument only.
+    pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
+
+
 class Wire(Protocol):
     """A connection of redis-py, as far as it is used here; redis-py leaves it without types."""
 
     def connect(self) -> None: ...
     def disconnect(self) -> None: ...
-    def pack_commands(self, commands: Sequence[Sequence[Argument]]) -> list[bytes]: ...
     def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None: ...
     def send_command(self, *command: Argument, check_health: bool = True) -> None: ...
     def read_response(self, disable_decoding: bool = False) -> Reply: ...
@@ -67,54 +78,31 @@ class ReplyLost(Exception):
     """The request was sent whole; whether it was carried out nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server is, and how it is spoken to: from a URL, as Celery writes them too.
+def address_of(url: str) -> Address:
+    """Where a broker's URL leads. Raises `ImproperlyConfigured`.
 
-    ``redis://[user:password@]host[:port][/database]``, ``rediss://`` with TLS (``ssl_cert_reqs``
-    may be as Celery wants it, ``CERT_NONE``), ``unix:///path`` or ``redis+socket:///path``, with
-    ``?virtual_host=`` or ``?db=``.
+    What the URL doesn't say of timeouts is short, since a publish has to be over within 2 s.
     """
+    timeouts = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": REPLY_TIMEOUT}
+    return Address.of("broker_url", url, timeouts)
 
-    url: str = field(repr=False)
-    kwargs: dict[str, Any] = field(repr=False, compare=False)
 
-    @classmethod
-    def of(cls, url: str) -> Address:
-        try:
-            return cls(url, _parse(_known_to_redis_py(url)))
-        except ValueError as error:
-            raise ImproperlyConfigured(
-                f"{censored('broker_url', url)!r} isn't a URL of Redis: {error}. Write "
-                "redis://host:6379/0, rediss://… for TLS, or unix:///path/of/socket"
-            ) from None
-
-    @property
-    def database(self) -> int:
-        return int(self.kwargs.get("db", 0))
-
-    @property
-    def server(self) -> str:
-        """The server, without the database's number."""
-        path = self.kwargs.get("path")
-        if path:
-            return f"redis:{os.path.abspath(path)}"
-        host = self.kwargs.get("host", "localhost")
-        return f"redis:{host.lower()}:{self.kwargs.get('port', _PORT)}"
-
-    def connection(self, reply_timeout: float | None = REPLY_TIMEOUT) -> Wire:
-        """A connection, not yet made, which makes itself once and without waiting for better
-        times."""
-        kwargs = dict(self.kwargs)
-        kind = kwargs.pop("connection_class", Connection)
-        # What the URL says goes above.
-        kwargs.setdefault("socket_timeout", reply_timeout)
-        kwargs.setdefault("socket_connect_timeout", CONNECT_TIMEOUT)
-        kwargs["protocol"] = 2
-        kwargs["retry"] = Retry(NoBackoff(), 0)
-        if kind is not Connection and kind is not SSLConnection:
-            kwargs.pop("socket_keepalive", None)
-        return cast("Wire", kind(**kwargs))
+def connection_to(address: Address) -> Wire:
+    """A connection, not yet made, which makes itself once and doesn't wait for better times."""
+    options: dict[str, Any] = dict(address.options)
+    options.pop("retry_on_timeout", None)
+    options |= {"db": address.db, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
+    kind: Any = Connection
+    if address.path is not None:
+        kind = UnixDomainSocketConnection
+        options.pop("socket_keepalive", None)
+        options["path"] = address.path
+    else:
+        options |= {"host": address.host, "port": address.port, **(address.tls or {})}
+        if address.tls is not None:
+            kind = SSLConnection
+    connection: Wire = kind(**options)
+    return connection
 
 
 class Link:
@@ -144,8 +132,8 @@ class Link:
         """The replies to several commands, sent together."""
         idle = connection, _ = self._take()
         try:
-            packed = connection.pack_commands(commands)
-            connection.send_packed_command(packed, check_health=False)
+            packed = b"".join([pack(tuple(command)) for command in commands])
+            connection.send_packed_command([packed], check_health=False)
         except (errors.RedisError, OSError) as error:
             connection.disconnect()
             raise self.refused(error) from error
@@ -154,17 +142,17 @@ class Link:
     def run(self, script: Script, *arguments: Argument) -> Reply:
         """A script's reply; the server is given its text when it doesn't know it (any more)."""
         try:
-            return self.call("EVALSHA", script.sha, 0, *arguments)
+            return self.calls([("EVALSHA", script.sha, 0, *arguments)])[0]
         except errors.NoScriptError:
-            return self.call("EVAL", script.text, 0, *arguments)
+            return self.calls([("EVAL", script.text, 0, *arguments)])[0]
 
     def refused(self, error: BaseException) -> OperationalError:
         """What is raised for an error of a request that was not carried out."""
-        return self._unavailable(_sentence(self.address.server, error))
+        return self._unavailable(_sentence(self.address.location, error))
 
     def lost(self, error: BaseException) -> OperationalError:
         """The same for a request of which nobody knows, and that may be repeated."""
-        server = self.address.server
+        server = self.address.location
         return self._unavailable(f"{server} was asked and its answer was lost: {error.__cause__}")
 
     def _take(self) -> _Idle:
@@ -178,7 +166,7 @@ class Link:
             if not poll(0):
                 return connection, poll
             connection.disconnect()
-        connection = self.address.connection()
+        connection = connection_to(self.address)
         try:
             connection.connect()
         except (errors.RedisError, OSError) as error:
@@ -222,27 +210,6 @@ class Link:
 def socket_of(connection: Wire) -> Any:
     """The socket of a connection that is made; redis-py has no public name for it."""
     return connection._sock  # type: ignore[attr-defined]  # see above
-
-
-def _known_to_redis_py(url: str) -> str:
-    """The URL with Celery's forms put into those of redis-py."""
-    parts = urlsplit(url)
-    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    scheme = parts.scheme
-    if scheme in ("redis+socket", "unix", "socket"):
-        scheme = "unix"
-        if "virtual_host" in query:
-            query["db"] = query.pop("virtual_host").lstrip("/")
-    reqs = query.get("ssl_cert_reqs")
-    if reqs is not None:
-        query["ssl_cert_reqs"] = reqs.lower().removeprefix("cert_")
-    database = unquote(parts.path).lstrip("/")
-    if scheme != "unix" and database and not database.isdecimal():
-        raise ValueError(f"{database!r} is not the number of a database")
-    login = parts.netloc.rpartition("@")[0]
-    place = parts.netloc if scheme != "unix" else (f"{login}@" if login else "")
-    path = parts.path if scheme != "unix" else quote(unquote(parts.path))
-    return f"{scheme}://{place}{path}" + (f"?{urlencode(query)}" if query else "")
 
 
 def _sentence(server: str, error: BaseException) -> str:

@@ -18,8 +18,9 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from umbel.brokers.redis.link import Address, Argument, Reply, socket_of
+from umbel.brokers.redis.link import Argument, Reply, connection_to, pack, socket_of
 from umbel.exceptions import BrokerUnavailable
+from umbel.redisurl import Address
 
 INVALIDATED: Final = "__redis__:invalidate"
 LOOK_AGAIN: Final = 1.0
@@ -30,7 +31,7 @@ class Ear:
     """A connection that listens to channels, and can be rung by another thread."""
 
     def __init__(self, address: Address) -> None:
-        self.connection = address.connection()
+        self.connection = connection_to(address)
         self._heard: deque[Reply] = deque()
         self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -95,7 +96,7 @@ class Waiter:
 
     def __init__(self, address: Address) -> None:
         self._ear = Ear(address)
-        self._eyes = address.connection()
+        self._eyes = connection_to(address)
         try:
             number = self._ear.ask("CLIENT", "ID")
             self._ear.subscribe([INVALIDATED])
@@ -108,7 +109,8 @@ class Waiter:
     def look(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
         """The replies; the next change of a key that they name ends the next `sleep`."""
         eyes = self._eyes
-        eyes.send_packed_command(eyes.pack_commands(commands), check_health=False)
+        packed = b"".join([pack(tuple(command)) for command in commands])
+        eyes.send_packed_command([packed], check_health=False)
         return [eyes.read_response(disable_decoding=True) for _ in commands]
 
     def sleep(self, seconds: float) -> None:
@@ -144,7 +146,7 @@ class RedisSubscription:
         try:
             self._connect()
         except (RedisError, OSError) as error:
-            raise BrokerUnavailable(f"{address.server} can't be reached: {error}") from error
+            raise BrokerUnavailable(f"{address.location} can't be reached: {error}") from error
 
     def _connect(self) -> Ear:
         ear = Ear(self._address)
@@ -167,7 +169,7 @@ class RedisSubscription:
                 if self._is_over():
                     return None
                 raise BrokerUnavailable(
-                    f"the connection to {self._address.server} was lost: {error}"
+                    f"the connection to {self._address.location} was lost: {error}"
                 ) from error
             if heard is not None and heard[0] == b"message":
                 return self._names[heard[1]], heard[2]

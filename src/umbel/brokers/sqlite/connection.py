@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from importlib import resources
 from typing import Final, Literal
 
+from umbel.arguments import is_unicode
 from umbel.brokers.sqlite import errors
 from umbel.exceptions import OperationalError
 
@@ -286,6 +287,11 @@ class Database:
 
     def _go_on_after_fork(self) -> None:
         self._lock.release()
+
+
+def sought(text: str) -> str | None:
+    """What to look for in a column: `text`; None, which no row equals, where it isn't Unicode."""
+    return text if text.isascii() or is_unicode(text) else None
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

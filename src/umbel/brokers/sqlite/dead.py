@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from umbel.brokers.sqlite.connection import sought
 from umbel.brokers.sqlite.work import Packed, Work
 from umbel.codec import unpack
 from umbel.message import Dead
@@ -83,18 +84,19 @@ def _retain(work: Work, queue: int, options: BrokerOptions) -> int:
 def letters(tx: sqlite3.Connection, queue: str | None, limit: int | None) -> tuple[DeadLetter, ...]:
     """Dead letters, oldest first."""
     most = -1 if limit is None else limit
-    rows = tx.execute(_ALL, (most,)) if queue is None else tx.execute(_OF_QUEUE, (queue, most))
-    return tuple(map(_letter, rows))
+    if queue is None:
+        return tuple(map(_letter, tx.execute(_ALL, (most,))))
+    return tuple(map(_letter, tx.execute(_OF_QUEUE, (sought(queue), most))))
 
 
 def of_id(tx: sqlite3.Connection, task_id: str) -> Iterator[DeadLetter]:
     """The dead letters of one task id, newest first."""
-    return map(_letter, tx.execute(_OF_ID, (task_id,)))
+    return map(_letter, tx.execute(_OF_ID, (sought(task_id),)))
 
 
 def requeue(work: Work, task_id: str, packed: Packed) -> bool:
     """Replace the dead letters of an id by a posting; False where there is none."""
-    if not task_id or not work.tx.execute(_DELETE_ID, (task_id,)).rowcount:
+    if not task_id or not work.tx.execute(_DELETE_ID, (sought(task_id),)).rowcount:
         return False
     work.store([packed])
     return True
@@ -103,11 +105,14 @@ def requeue(work: Work, task_id: str, packed: Packed) -> bool:
 def delete(tx: sqlite3.Connection, task_ids: Sequence[str] | None, queue: str | None) -> int:
     """Delete dead letters by id, by queue, by both, or all; how many."""
     if task_ids is None:
-        cursor = tx.execute(_DELETE_ALL) if queue is None else tx.execute(_DELETE_QUEUE, (queue,))
-        return cursor.rowcount
+        if queue is None:
+            return tx.execute(_DELETE_ALL).rowcount
+        return tx.execute(_DELETE_QUEUE, (sought(queue),)).rowcount
+    ids = [sought(task_id) for task_id in task_ids]
     if queue is None:
-        return sum(tx.execute(_DELETE_ID, (task_id,)).rowcount for task_id in task_ids)
-    return sum(tx.execute(_DELETE_ID_QUEUE, (task_id, queue)).rowcount for task_id in task_ids)
+        return sum(tx.execute(_DELETE_ID, (each,)).rowcount for each in ids)
+    name = sought(queue)
+    return sum(tx.execute(_DELETE_ID_QUEUE, (each, name)).rowcount for each in ids)
 
 
 def _letter(row: tuple[Any, ...]) -> DeadLetter:

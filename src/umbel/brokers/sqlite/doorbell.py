@@ -43,7 +43,7 @@ _NOT_LISTENING: Final = (errno.ECONNREFUSED, errno.ENOTSOCK, errno.EPROTOTYPE)
 
 def result_tag(task_id: str) -> str:
     """The tag of a waiter for one task's result."""
-    return f"{zlib.crc32(task_id.encode()):08x}"
+    return f"{zlib.crc32(task_id.encode('utf-8', 'surrogatepass')):08x}"
 
 
 class Bell:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from umbel.brokers.sqlite import dead
+from umbel.brokers.sqlite.connection import sought
 from umbel.brokers.sqlite.place import LOST_END, place
 from umbel.codec import unpack
 from umbel.message import Message, Unreadable
@@ -62,12 +63,12 @@ def queues(tx: sqlite3.Connection) -> tuple[QueueStats, ...]:
 
 def peek(tx: sqlite3.Connection, queue: str, limit: int) -> tuple[Message | Unreadable, ...]:
     """The next messages, without those that await burial."""
-    return tuple(unpack(row[0]) for row in tx.execute(_PEEK, (queue, LOST_END, limit)))
+    return tuple(unpack(row[0]) for row in tx.execute(_PEEK, (sought(queue), LOST_END, limit)))
 
 
 def find(tx: sqlite3.Connection, task_id: str) -> Iterator[Location]:
     """Wherever messages of this id are, dead letters last."""
-    for row in tx.execute(_OF_ID, (task_id,)).fetchall():
+    for row in tx.execute(_OF_ID, (sought(task_id),)).fetchall():
         n, queue, name, priority, front, due_at, unknown_since_at, loss, detail = row
         if due_at is not None:
             yield Delayed(name, due_at, unknown_since_at)

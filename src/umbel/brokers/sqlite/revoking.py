@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from umbel.brokers.sqlite.connection import sought
 from umbel.brokers.sqlite.place import place
 from umbel.brokers.sqlite.turning import VERSION
 from umbel.brokers.sqlite.work import Work
@@ -55,7 +56,7 @@ def since(tx: sqlite3.Connection, known: int) -> tuple[Revocation, ...]:
 
 def unrevoke(work: Work, task_ids: Iterable[str]) -> None:
     """Take ids out of the log. The version rises, so that its readers read again."""
-    if work.tx.executemany(_DELETE, [(task_id,) for task_id in task_ids]).rowcount > 0:
+    if work.tx.executemany(_DELETE, [(sought(task_id),) for task_id in task_ids]).rowcount > 0:
         work.tx.execute(_RAISE_VERSION)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from umbel.brokers.sqlite.connection import sought
 from umbel.brokers.sqlite.place import place
 from umbel.codec import pack
 from umbel.exceptions import Unroutable
@@ -150,7 +151,7 @@ def queue_id(tx: sqlite3.Connection, known: dict[str, int], name: str) -> int | 
     found = known.get(name)
     if found is not None:
         return found
-    row = tx.execute(_QUEUE_ID, (name,)).fetchone()
+    row = tx.execute(_QUEUE_ID, (sought(name),)).fetchone()
     if row is None:
         return None
     queue: int = row[0]

@@ -4,6 +4,7 @@ from umbel.compat.missing import guard
 from umbel.eagerresult import EagerResult
 from umbel.result import (
     AsyncResult,
+    GroupResult,
     ResultSet,
     allow_join_result,
     denied_join_result,
@@ -13,6 +14,7 @@ from umbel.result import (
 __all__ = [
     "AsyncResult",
     "EagerResult",
+    "GroupResult",
     "ResultSet",
     "allow_join_result",
     "denied_join_result",

@@ -1,6 +1,6 @@
 """``redis://`` as result store: Celery's keys, records and channels."""
 
-from umbel.stores.redis.address import Address, key_prefix
+from umbel.redisurl import Address, key_prefix
 from umbel.stores.redis.store import KEY as RESULT_KEY
 from umbel.stores.redis.store import RedisStore
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from umbel.exceptions import ImproperlyConfigured, StoreUnavailable
 from umbel.polling import answer_by, answered_by
-from umbel.stores.redis.address import Address
+from umbel.redisurl import Address
 
 if TYPE_CHECKING:
     from redis import ConnectionPool

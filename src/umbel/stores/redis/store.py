@@ -26,10 +26,10 @@ from umbel.exceptions import BackendGetMetaError, BackendStoreError, StoreUnavai
 from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
 from umbel.polling import Interrupts
+from umbel.redisurl import Address, key_prefix
 from umbel.serialization import JSON
 from umbel.states import READY_STATES, SUCCESS
 from umbel.stored import decode_meta
-from umbel.stores.redis.address import Address, key_prefix
 from umbel.stores.redis.client import Client, Record, Wire, unavailable
 from umbel.stores.redis.listening import CHECK, Listener
 

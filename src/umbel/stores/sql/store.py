@@ -28,6 +28,7 @@ from sqlalchemy import (
     update,
 )
 
+from umbel.arguments import is_unicode
 from umbel.clock import SYSTEM, Clock
 from umbel.exceptions import BackendStoreError, ImproperlyConfigured, StoreUnavailable
 from umbel.formats import JSON_RESULTS, ResultFormat
@@ -316,7 +317,8 @@ def _last_words(results: Iterable[Result]) -> Iterable[Result]:
 
 
 def _in_steps(task_ids: Iterable[str]) -> Iterator[list[str]]:
-    ids = list(dict.fromkeys(task_ids))
+    # No row has an id that isn't Unicode, and the databases' clients refuse to ask for one.
+    ids = [each for each in dict.fromkeys(task_ids) if is_unicode(each)]
     return (ids[start : start + _STEP] for start in range(0, len(ids), _STEP))
 
 

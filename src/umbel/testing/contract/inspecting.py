@@ -206,6 +206,24 @@ class DeadLetterContract(DriverSuite):
         assert rig.driver.dead_delete(None) == 2
         assert rig.driver.dead() == ()
 
+    def test_of_what_is_not_unicode_there_is_nothing(self, rig: Rig) -> None:
+        """Such as an argument of a command line that isn't UTF-8."""
+        self.bury(rig, "a")
+        rig.publish("b")
+        driver, half = rig.driver, "a\udcff"
+        assert driver.find(half) == ()
+        assert driver.peek(half, 3) == ()
+        assert driver.purge([half]) == 0
+        assert driver.dead(half) == ()
+        assert driver.dead_find(half) is None
+        assert driver.dead_requeue(half, posting("a")) is False
+        assert driver.dead_delete([half]) == 0
+        assert driver.dead_delete(["a"], half) == 0
+        assert driver.dead_delete(None, half) == 0
+        driver.unrevoke([half])
+        assert [letter.id for letter in driver.dead()] == ["a"]
+        assert rig.stats().ready == 1
+
     def _filled(self, rig: Rig, options: BrokerOptions, bodies: list[int]) -> Driver:
         """A driver with these options, through which messages of these sizes died."""
         driver = rig.another(options)

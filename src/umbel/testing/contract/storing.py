@@ -140,6 +140,14 @@ class ResultStoreContract(StoreSuite):
         store.put([result("a", FAILURE)])
         assert store.get(["a"]) == [result("a", FAILURE)]
 
+    def test_of_an_id_that_is_not_unicode_there_is_nothing(self, store: ResultStore) -> None:
+        store.put([result("a")])
+        half = "a\udcff"
+        assert store.get([half, "a", half]) == [None, result("a"), None]
+        store.wait([half], 0.01)
+        store.forget([half])
+        assert store.get(["a"]) == [result("a")]
+
     def test_a_ready_record_ends_a_wait_at_once(
         self, live_stores: tuple[ResultStore, ResultStore]
     ) -> None:
