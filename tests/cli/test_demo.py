@@ -94,5 +94,4 @@ def test_an_interrupted_demo_leaves_nothing_behind(
     wait_until(lambda: len(processes_about(scratch)) > 0, "a worker")
     os.kill(process.pid, number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err.strip() == "umbel: interrupted"
+    assert (process.returncode, err.strip()) == (130, "umbel: interrupted")
