@@ -69,12 +69,16 @@ def get_current_worker_task() -> Task[..., Any] | None:
 
 
 class Proxy:
-    """Stands for an object that is looked up anew at each use."""
+    """Stands for an object that is looked up anew at each use.
 
-    __slots__ = ("__find", "__weakref__")
+    `home` is the name of the module that it belongs to.
+    """
 
-    def __init__(self, find: Callable[[], Any]) -> None:
+    __slots__ = ("__find", "__home", "__weakref__")
+
+    def __init__(self, find: Callable[[], Any], home: str = __name__) -> None:
         object.__setattr__(self, "_Proxy__find", find)
+        object.__setattr__(self, "_Proxy__home", home)
 
     def _get_current_object(self) -> Any:
         """What it stands for now."""
@@ -83,6 +87,10 @@ class Proxy:
     @property  # type: ignore[misc]  # isinstance() may see what it stands for
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return type(self.__find())
+
+    @property
+    def __module__(self) -> Any:  # type: ignore[override]  # known without an app
+        return self.__home
 
     @property
     def __doc__(self) -> Any:  # type: ignore[override]  # that of what it stands for

@@ -98,5 +98,5 @@ def _share(fun: Callable[..., Any], bind: bool, options: dict[str, Any]) -> Any:
     filter = options.pop("filter", None)
     shared = Shared(fun, bind, options)
     SHARED.append(shared)
-    task = Proxy(shared.find)
+    task = Proxy(shared.find, fun.__module__)
     return task if filter is None else filter(task)

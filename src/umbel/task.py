@@ -44,7 +44,7 @@ from umbel.result import AsyncResult
 from umbel.retry import ExceptionTypes
 from umbel.routes import NOTHING
 from umbel.taskclass import class_options, wrap_options
-from umbel.typed import Args, Typed, typed_parameters
+from umbel.typed import Args, Typed, signature_of, typed_parameters
 from umbel.whilerunning import WhileRunning
 
 if TYPE_CHECKING:
@@ -416,6 +416,9 @@ class Task(WhileRunning, Generic[P, R_co]):
             return None if retries is None else retries + 1
         if name in TASK_NAMES and "_declared" in self.__dict__ and "app" in self.__dict__:
             return declared_option(name, self._declared, self.app.conf)
+        # Asked of the object, since `inspect` takes what the class has for that of the class.
+        if name == "__signature__" and self.__dict__.get("bound"):
+            return signature_of(self.run)
         if name in TASK:
             raise NotProvided(f"task.{name} {TASK[name]}")
         raise AttributeError(f"task {self.__dict__.get('name')!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -121,6 +122,18 @@ def test_an_apps_own_task_wins_over_a_shared_one(app: Umbel) -> None:
 
     assert app.tasks["lib.same"] is own
     assert shared() == "own"
+
+
+def test_a_shared_task_is_of_the_module_that_defines_it(app: Umbel) -> None:
+    @shared_task
+    def plain(x: int) -> None: ...
+
+    @shared_task(bind=True)
+    def bound(self: Any, x: int) -> None: ...
+
+    for task in (plain, bound):
+        assert task.__module__ == __name__
+        assert str(inspect.signature(task)) == "(x: 'int') -> 'None'"
 
 
 def test_sharing_twice_is_an_error(app: Umbel) -> None:

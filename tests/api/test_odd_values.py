@@ -88,6 +88,7 @@ def test_arguments_that_are_of_no_use(app: Umbel, bad: Any) -> None:
     def f(**named: object) -> None: ...
 
     named: Any = {3: 4}
+    odd: Any = bad  # for which no type is narrowed
     calls: list[tuple[str, Callable[[], object]]] = [
         ("kwargs of task 'f' is {3: 4}, with the key 3", lambda: f.apply_async(kwargs=named)),
         ("kwargs of task 'f' is {3: 4}, with the key 3", lambda: app.send_task("f", kwargs=named)),
@@ -97,20 +98,20 @@ def test_arguments_that_are_of_no_use(app: Umbel, bad: Any) -> None:
     ]
     if not isinstance(bad, str):
         calls += [
-            ("task_id is ", lambda: app.why(bad)),
-            ("task_id is ", lambda: app.dead.get(bad)),
-            ("task_id is ", lambda: app.dead.requeue(bad)),
-            ("task_id is ", lambda: app.dead.delete(bad)),
+            ("task_id is ", lambda: app.why(odd)),
+            ("task_id is ", lambda: app.dead.get(odd)),
+            ("task_id is ", lambda: app.dead.requeue(odd)),
+            ("task_id is ", lambda: app.dead.delete(odd)),
         ]
     if not callable(bad) and bad is not None:
         calls += [
-            ("filter is ", lambda: app.task(filter=bad)(print)),
-            ("filter is ", lambda: shared_task(filter=bad)(print)),
+            ("filter is ", lambda: app.task(filter=odd)(print)),
+            ("filter is ", lambda: shared_task(filter=odd)(print)),
         ]
     if not isinstance(bad, (list, dict)):
         calls += [
-            ("revoke got ", lambda: app.revoke(bad)),
-            ("delay_many of task 'f' got ", lambda: f.delay_many(bad)),
+            ("revoke got ", lambda: app.revoke(odd)),
+            ("delay_many of task 'f' got ", lambda: f.delay_many(odd)),
         ]
     for message, call in calls:
         with pytest.raises(TypeError, match=f"^{re.escape(message)}") as caught:

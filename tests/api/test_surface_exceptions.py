@@ -55,6 +55,19 @@ BASES: dict[str, tuple[type[BaseException], ...]] = {
 }
 NOT_CELERY_ERRORS = ("BackendError", "WorkerLostError", "SoftTimeLimitExceeded", "Terminated")
 
+
+def test_a_star_brings_the_exceptions_alone() -> None:
+    public = {name for name, each in vars(x).items() if _is_exception(each) and name[0] != "_"}
+    assert set(x.__all__) == public
+    found: dict[str, Any] = {}
+    exec("from umbel.exceptions import *", found)
+    assert set(found) - {"__builtins__"} == public
+
+
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
 WHEN = datetime(2026, 12, 24, 18, tzinfo=UTC)
 MADE: list[tuple[BaseException, dict[str, Any]]] = [
     (x.Reject("why", requeue=True), {"reason": "why", "requeue": True}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import warnings
 from typing import Any
 
@@ -51,6 +52,29 @@ def test_a_bound_task_gets_itself_and_its_request(app: Umbel) -> None:
     with running(b, request):
         assert b.run(6) == (True, [6], False, result.id)
     assert b.request.id is None
+
+
+def test_the_signature_is_that_of_a_call(app: Umbel) -> None:
+    @app.task(bind=True)
+    def bound(self: Any, x: int, y: int = 2) -> int:
+        return x + y
+
+    @app.task
+    def plain(x: int, *, y: int = 2) -> int:
+        return x + y
+
+    class Adder(Task[[int], int]):
+        def run(self, x: int) -> int:
+            return x
+
+    shown = [str(inspect.signature(each)) for each in (bound, plain, app.register_task(Adder()))]
+    assert shown == [
+        "(x: 'int', y: 'int' = 2) -> 'int'",
+        "(x: 'int', *, y: 'int' = 2) -> 'int'",
+        "(x: 'int') -> 'int'",
+    ]
+    inspect.signature(Adder)  # the class is another matter
+    assert not hasattr(plain, "__signature__")
 
 
 def test_a_task_called_inside_another_has_a_request_of_its_own(app: Umbel) -> None:
