@@ -65,6 +65,10 @@ def install() -> None:
             f"{HOME + foreign[0]}; call install() before anything imports it, or start the program "
             "with python -m umbel.compat.celery SCRIPT"
         )
+    # Now, in one thread: where two threads import a package and a module of it that it imports
+    # itself, each can wait for the other, and Python gives one of them an error.
+    for root in ROOTS:
+        importlib.import_module(HOME + root)
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     _enter()
