@@ -10,14 +10,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Final
 
 from umbel.compat.missing import HOME, ROOTS
+from umbel.compat.names import MODULES
 from umbel.exceptions import ImproperlyConfigured
 
 VARIABLE: Final = "UMBEL_AS_CELERY"
@@ -65,13 +67,24 @@ def install() -> None:
             f"{HOME + foreign[0]}; call install() before anything imports it, or start the program "
             "with python -m umbel.compat.celery SCRIPT"
         )
-    # Now, in one thread: where two threads import a package and a module of it that it imports
-    # itself, each can wait for the other, and Python gives one of them an error.
-    for root in ROOTS:
-        importlib.import_module(HOME + root)
+    # All of them now, in one thread, some 50 ms: where two threads import a package and a module of
+    # it that the package imports itself, each can wait for the other, and one gets an error.
+    for name in _modules():
+        importlib.import_module(name)
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     _enter()
+
+
+def _modules() -> Iterator[str]:
+    """Our packages and all their modules, those of the table too."""
+    for root in ROOTS:
+        package = importlib.import_module(HOME + root)
+        yield package.__name__
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith(".__main__"):
+                yield found.name
+    yield from (HOME + name for name in MODULES)
 
 
 def uninstall() -> None:
