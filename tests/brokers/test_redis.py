@@ -257,7 +257,7 @@ class TestOptions:
     ) -> None:
         driver = opened(server, Keys("shop:"), clock)
         driver.declare([], [Binding(QUEUE, "x", "topic", "a")])
-        driver.publish([posting("a"), posting("b", due_at=driver._clock.wall() + 9)])
+        driver.publish([posting("a"), posting("b", due_at=clock.wall() + 9)])
         hand = hand_of(driver)
         hand.bury_as_dead(hand.take_one())
         driver.beat("run")

@@ -9,7 +9,8 @@ except ImportError as error:
         "redis:// needs the package redis, which isn't installed; install umbel[redis]"
     ) from error
 
-from umbel.brokers.redis.broker import RedisBroker, ResultsBeside
+from umbel.brokers.redis.broker import RedisBroker
 from umbel.brokers.redis.keys import Keys
+from umbel.brokers.redis.settling import ResultsBeside
 
 __all__ = ["Keys", "RedisBroker", "ResultsBeside"]

@@ -19,6 +19,7 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from umbel.brokers.redis.link import Argument, Reply, connection_to, pack, socket_of
+from umbel.brokers.redis.server import Server
 from umbel.exceptions import BrokerUnavailable
 from umbel.redisurl import Address
 
@@ -128,6 +129,105 @@ class Waiter:
     def _see(self, *command: Argument) -> Reply:
         self._eyes.send_command(*command, check_health=False)
         return self._eyes.read_response(disable_decoding=True)
+
+
+class Waiters:
+    """The waiters of a driver: one for each thread that waits, kept for the next that will."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._all: list[Waiter] = []
+        self._idle: list[Waiter] = []
+        self._interrupts = 0
+        self._answered = 0
+        self._closed = True
+        self.version = 0
+        """Of the log of revocations, as far as the driver's user knows of it."""
+
+    @property
+    def busy(self) -> int:
+        """How many threads wait now, for tests and tools."""
+        return len(self._all) - len(self._idle)
+
+    def open(self) -> None:
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        for waiter in list(self._all):
+            waiter.ring()
+        while self._idle:
+            self._drop(self._idle.pop())
+
+    def interrupt(self) -> None:
+        """See `Broker.interrupt`."""
+        self._interrupts += 1
+        for waiter in list(self._all):
+            waiter.ring()
+
+    def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        """See `Broker.wait`."""
+        deadline = time.monotonic() + timeout
+        interrupts = self._interrupts
+        if interrupts > self._answered:
+            self._answered = interrupts
+            return False
+        waiter = self._take()
+        try:
+            while not self._closed:
+                if self._interrupts > interrupts:
+                    self._answered = self._interrupts
+                    break
+                due_in = self._due_in(waiter, queues)
+                left = deadline - time.monotonic()
+                if due_in <= 0 or left <= 0:
+                    self._idle.append(waiter)
+                    return due_in <= 0
+                waiter.sleep(min(left, due_in, LOOK_AGAIN))
+        except (RedisError, OSError) as error:
+            self._drop(waiter)
+            raise self._server.link.refused(error) from error
+        except BaseException:
+            self._drop(waiter)
+            raise
+        if self._closed:
+            self._drop(waiter)
+        else:
+            self._idle.append(waiter)
+        return False
+
+    def _take(self) -> Waiter:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        link = self._server.link
+        try:
+            waiter = Waiter(link.address)
+        except (RedisError, OSError) as error:
+            raise link.refused(error) from error
+        self._all.append(waiter)
+        return waiter
+
+    def _drop(self, waiter: Waiter) -> None:
+        self._all.remove(waiter)
+        waiter.close()
+
+    def _due_in(self, waiter: Waiter, queues: Sequence[str]) -> float:
+        """Seconds until a turn is worth it: 0 is now."""
+        keys = self._server.keys
+        lists = [keys.list(queue, step) for queue in queues for step in keys.steps]
+        lists += [keys.side(queue, "lost") for queue in queues]
+        looks: list[Sequence[str | int]] = [
+            ("GET", keys.own("revocations:version")),
+            ("ZRANGE", keys.own("due"), 0, 0, "WITHSCORES"),
+        ]
+        if lists:
+            looks.append(("EXISTS", *lists))
+        version, due, *ready = waiter.look(looks)
+        if int(version or 0) != self.version or any(ready):
+            return 0.0
+        return max(0.0, float(due[1]) - self._server.clock.wall()) if due else LOOK_AGAIN
 
 
 class RedisSubscription:
