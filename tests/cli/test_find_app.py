@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,3 +120,12 @@ def test_workdir_and_environment(folder: Path, tmp_path_factory: pytest.TempPath
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     ended = shell("--workdir", str(folder), "call", "proj.boom", cwd=elsewhere, UMBEL_APP="proj")
     assert (ended.code, (folder / "tasks.db").exists()) == (0, True)
+
+
+def test_an_interrupt_while_an_app_is_imported_ends_with_130(folder: Path) -> None:
+    # Python remembers an interrupt of a string that it runs, as it does for every dataclass.
+    write(folder, {"m.py": "import signal\nexec('signal.raise_signal(signal.SIGINT)')\n"})
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from umbel.cli import main; sys.exit(main(['-A', 'm', 'queues']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (130, "umbel: interrupted")

@@ -176,6 +176,10 @@ def _run(arguments: Sequence[str] | None, app: Umbel | None) -> int:
     try:
         code = umbel.main(arguments, prog_name="umbel", standalone_mode=False, obj=app)
     except click.Abort:
+        # Where a string was being run (as dataclasses do when their module is imported) Python
+        # remembers the interrupt and would end as if killed by it; running another one makes it
+        # forget.
+        exec("")
         return _say("interrupted", Exit.INTERRUPTED)
     except click.UsageError as error:
         return _say(_usage(error), Exit.USAGE, _command_path(error))
