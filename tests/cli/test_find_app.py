@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.helpers import Ended, shell
+from tests.cli.helpers import Ended, hear_interrupts, shell
 
 from umbel.cli.session import Session
 
@@ -125,7 +125,11 @@ def test_workdir_and_environment(folder: Path, tmp_path_factory: pytest.TempPath
 def test_an_interrupt_while_an_app_is_imported_ends_with_130(folder: Path) -> None:
     # Python remembers an interrupt of a string that it runs, as it does for every dataclass.
     write(folder, {"m.py": "import signal\nexec('signal.raise_signal(signal.SIGINT)')\n"})
-    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "from umbel.cli import main; sys.exit(main(['-A', 'm', 'queues']))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "umbel", "-A", "m", "queues"],
+        cwd=folder,
+        preexec_fn=hear_interrupts,
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stderr.strip()) == (130, "umbel: interrupted")
