@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from bench.bed import Ground
 from bench.figures import DoesNotAddUp, Figure, Workload
 
 from umbel import Umbel
@@ -52,8 +53,8 @@ class Count:
             self._depths[thread] = depth - 1
 
 
-def measure(folder: Path) -> Mapping[str, float]:
-    return publish() | consume(folder)
+def measure(ground: Ground) -> Mapping[str, float]:
+    return publish() | consume(ground.folder)
 
 
 def publish() -> dict[str, float]:
@@ -131,23 +132,20 @@ def _setup(app: Umbel, board: Scoreboard) -> Setup:
 
 def _figures(what: str, count: Count, messages: int) -> dict[str, float]:
     return {
-        f"{what}, Python calls": count.calls / messages,
-        f"{what}, files": len(count.files),
-        f"{what}, depth": count.deepest,
+        f"calls, {what}": count.calls / messages,
+        f"files, {what}": len(count.files),
+        f"depth, {what}": count.deepest,
     }
 
 
 WORKLOAD = Workload(
     "calls",
     "Python functions called by one delay(), and by a pool process for one of many waiting "
-    "messages, on the memory broker",
-    (
-        Figure("publish, Python calls", "per message", at_most=40),
-        Figure("publish, files", "per message"),
-        Figure("publish, depth", "per message"),
-        Figure("consume, Python calls", "per message", at_most=90),
-        Figure("consume, files", "per message"),
-        Figure("consume, depth", "per message"),
+    "messages, on the memory broker; the files that they are in, and the depth of the stack",
+    tuple(
+        Figure(f"{kind}, {what}", "per message", digits=1 if kind == "calls" else 0)
+        for what in ("publish", "consume")
+        for kind in ("calls", "files", "depth")
     ),
     measure,
 )

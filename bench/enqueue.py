@@ -1,56 +1,46 @@
-"""Sending only: no worker runs. One call after the other, and all in one step."""
+"""Sending only, by one process: one call after the other, and in bulk. No worker runs."""
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final
+from collections.abc import Mapping
 
+from bench.bed import Ground
 from bench.figures import DoesNotAddUp, Figure, Workload
-from bench.harness import sending_to
-from bench.tasks import app, noop
 
-from umbel.exceptions import NoWorkerYet
-
-COUNT: Final = 20_000
+BEFORE = 100
+"""Calls before those that are measured, so that what is done once is done."""
 
 
-def measure(folder: Path) -> Mapping[str, float]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoWorkerYet)
-        return {
-            "delay(), CPU": _cpu(folder / "single", _one_by_one),
-            "delay_many(), CPU": _cpu(folder / "bulk", _in_bulk),
-        }
+def measure(ground: Ground) -> Mapping[str, float]:
+    values = _send(ground, "send", "one by one")
+    if ground.contender.has_bulk:
+        values |= _send(ground, "send_in_bulk", "in bulk")
+    return values
 
 
-def _cpu(folder: Path, send: Callable[[], None]) -> float:
-    """CPU microseconds of this process per message."""
-    folder.mkdir()
-    with sending_to(folder):
-        app.broker.declare([app.conf.task_default_queue])
-        before = time.process_time()
-        send()
-        spent = time.process_time() - before
-        if (ready := app.broker.queues()[0].ready) != COUNT:
-            raise DoesNotAddUp(f"{COUNT} messages were sent, {ready} wait")
-    return spent / COUNT * 1e6
-
-
-def _one_by_one() -> None:
-    for number in range(COUNT):
-        noop.delay(number)
-
-
-def _in_bulk() -> None:
-    noop.delay_many((number,) for number in range(COUNT))
+def _send(ground: Ground, function: str, kind: str) -> dict[str, float]:
+    bed = ground.bed(stored=False)
+    with bed.sender() as sender:
+        sender.call(function, "noop", range(-BEFORE, 0))
+        answer = sender.call(function, "noop", range(bed.count))
+        if (waiting := bed.waiting()) != BEFORE + bed.count:
+            raise DoesNotAddUp(f"{BEFORE + bed.count} messages were sent, {waiting} wait")
+    return {
+        f"enqueue, {kind}, CPU": answer["cpu"] / bed.count * 1e6,
+        f"enqueue, {kind}, rate": bed.count / answer["wall"],
+    }
 
 
 WORKLOAD = Workload(
     "enqueue",
-    f"{COUNT:,} calls of a task by one process, no worker running",
-    (Figure("delay(), CPU", "µs per call"), Figure("delay_many(), CPU", "µs per message")),
+    "calls of a no-op task by one process, no worker running",
+    tuple(
+        figure
+        for kind in ("one by one", "in bulk")
+        for figure in (
+            Figure(f"enqueue, {kind}, CPU", "µs per call"),
+            Figure(f"enqueue, {kind}, rate", "calls per second", is_rate=True),
+        )
+    ),
     measure,
 )

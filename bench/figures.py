@@ -1,77 +1,67 @@
-"""What a workload is and what its figures are: plain values."""
+"""What a workload is, what its figures are, and what a run has measured: plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.bed import Ground
+
+
+class DoesNotAddUp(Exception):
+    """A run that lost, repeated or left something, or didn't work at all: it has no figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured quantity. `at_least` or `at_most` is the target, where there is one."""
+    """One measured quantity. Less of it is better, but of a `rate`."""
 
     name: str
     unit: str
-    at_least: float | None = None
-    at_most: float | None = None
     digits: int = 0
+    is_rate: bool = False
 
     def text(self, value: float) -> str:
         return f"{value:,.{self.digits}f}"
 
-    @property
-    def target(self) -> str:
-        if self.at_least is not None:
-            return f"{self.text(self.at_least)} or more"
-        if self.at_most is not None:
-            return f"{self.text(self.at_most)} or less"
-        return ""
-
-    def verdict(self, value: float) -> str:
-        """``reached`` or ``missed``, with the ratio of value to target; empty without a target."""
-        if self.at_least is not None:
-            return _verdict(value >= self.at_least, value / self.at_least)
-        if self.at_most is not None:
-            return _verdict(value <= self.at_most, value / self.at_most)
-        return ""
-
-
-def _verdict(reached: bool, ratio: float) -> str:
-    return f"{'reached' if reached else 'missed'} ({ratio:.2f}x)"
-
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One thing to measure. `measure` gets an empty folder and gives one value per figure."""
+    """One thing to measure. `measure` gives one value per figure that the contender has."""
 
     name: str
     what: str
     figures: tuple[Figure, ...]
-    measure: Callable[[Path], Mapping[str, float]]
+    measure: Callable[[Ground], Mapping[str, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure with the values of all rounds."""
+@dataclass(slots=True)
+class Measured:
+    """What a run has found: values by figure, contender and round; and what has failed, and why."""
 
-    figure: Figure
-    values: tuple[float, ...]
+    values: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict)
+    failures: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By workload and contender: the last reason."""
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Figure, median, least, greatest, target, verdict."""
-        figure, middle = self.figure, median(self.values)
-        return (
-            f"{figure.name}, {figure.unit}",
-            figure.text(middle),
-            figure.text(min(self.values)),
-            figure.text(max(self.values)),
-            figure.target,
-            figure.verdict(middle),
-        )
+    def add(self, figure: str, contender: str, number: int, value: float) -> None:
+        self.values.setdefault((figure, contender), {})[number] = value
+
+    def of(self, figure: str, contender: str) -> list[float]:
+        return list(self.values.get((figure, contender), {}).values())
+
+    def ratios(self, figure: str, one: str, other: str, its: str) -> list[float]:
+        """One's `figure` by the other's `its`, within each round that has both."""
+        above = self.values.get((figure, one), {})
+        below = self.values.get((its, other), {})
+        return [above[number] / below[number] for number in above if below.get(number)]
 
 
-class DoesNotAddUp(Exception):
-    """A run that lost, repeated or left something: it has no figures."""
+def spread(figure: Figure, values: Sequence[float]) -> str:
+    """The median and, where there are several, least and greatest."""
+    middle = figure.text(median(values))
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({figure.text(min(values))} to {figure.text(max(values))})"

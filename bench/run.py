@@ -1,135 +1,112 @@
-"""Measures Umbel: ``python bench/run.py [--rounds N] [--write] [WORKLOAD]…``
+"""Measures Umbel and others: ``python -m bench.run [--peers NAMES] [--write] [WORKLOAD]…``
 
-Each round runs every workload once, so that what disturbs the machine meets all of them alike;
-the figures are medians over the rounds. A run whose messages don't all add up prints no figure.
+In each round every contender has its turn at every workload, one after the other, so that what
+disturbs the machine meets all of them alike. One that fails is said to have failed, and why, and
+the rest goes on.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# As a script, only this file's own folder can be imported from.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import calls, drain, enqueue, idle, memory, million, roundtrip, start, together, waiting
+from bench.bed import Ground
+from bench.contenders import CONTENDERS, Contender, chosen
+from bench.figures import DoesNotAddUp, Measured, Workload
+from bench.page import Run, page, text
+from bench.server import RedisServer
 
-from bench import calls, delayed, drain, enqueue, idle, importing, roundtrip, together, waiting
-from bench.figures import DoesNotAddUp, Figure, Row, Workload
-
-from umbel import __version__
-
-WORKLOADS: Mapping[str, Workload] = {
-    module.WORKLOAD.name: module.WORKLOAD
-    for module in (drain, together, enqueue, roundtrip, waiting, delayed, idle, importing, calls)
-}
+MODULES = (drain, enqueue, roundtrip, waiting, memory, million, start, calls, idle, together)
+WORKLOADS: Mapping[str, Workload] = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}
 RESULTS = Path(__file__).with_name("RESULTS.md")
-HEADINGS = ("figure", "median", "least", "greatest", "target", "")
-
-Values = dict[str, list[float]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    chosen = [WORKLOADS[name] for name in options.workloads or WORKLOADS]
-    try:
-        values = measure(chosen, options.rounds)
-    except DoesNotAddUp as error:
-        print(f"No figures: {error}", file=sys.stderr)
-        return 1
-    rows = [Row(f, tuple(values[f.name])) for workload in chosen for f in workload.figures]
-    print()
-    print(as_text([HEADINGS, *(row.cells for row in rows)]))
+    workloads = [WORKLOADS[name] for name in options.workloads or WORKLOADS]
+    measured = Measured()
+    with (
+        tempfile.TemporaryDirectory(prefix="umbel-bench-") as folder,
+        RedisServer(Path(folder)) as server,
+    ):
+        run = Run(workloads, options.peers, options.rounds, options.tasks, server.version, measured)
+        for number in range(1, options.rounds + 1):
+            ground = Path(folder) / str(number)
+            for workload in workloads:
+                for contender in options.peers:
+                    if workload.name in contender.workloads:
+                        place = ground / workload.name / contender.name
+                        place.mkdir(parents=True)
+                        turn = Ground(contender, server, place, options.tasks, number)
+                        take(workload, turn, measured)
+    print(text(run))
     if options.write:
-        RESULTS.write_text(page(chosen, rows, options.rounds), encoding="utf-8")
+        RESULTS.write_text(page(run), encoding="utf-8")
         print(f"\nWritten to {RESULTS.name}.")
-    return 0
+    failed = {contender for _, contender in measured.failures}
+    return int(any(each.name in failed for each in options.peers if each.library == "umbel"))
+
+
+def take(workload: Workload, ground: Ground, measured: Measured) -> None:
+    """One contender's turn at one workload."""
+    who, began = ground.contender.name, time.monotonic()
+    try:
+        values = workload.measure(ground)
+    except Exception as error:  # whatever a peer does, the others are measured
+        reason = str(error) if isinstance(error, DoesNotAddUp) else repr(error)
+        measured.failures[workload.name, who] = f"{reason} (round {ground.round})"
+        values = {}
+    for name, value in values.items():
+        measured.add(name, who, ground.round, value)
+    shown = [
+        f"{figure.name} {figure.text(values[figure.name])}"
+        for figure in workload.figures
+        if figure.name in values
+    ]
+    failure = measured.failures.get((workload.name, who), "")
+    result = "; ".join(shown) or failure
+    turn = f"round {ground.round}, {workload.name}, {who} ({time.monotonic() - began:.0f} s)"
+    print(f"{turn}: {result}", file=sys.stderr, flush=True)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="bench/run.py",
-        description="Measure Umbel on the SQLite broker: defaults, 2 pool processes.",
+        prog="bench",
+        description="Measure Umbel beside others, each in an environment of its own, which is made "
+        "when it is first needed.",
         epilog="Workloads: " + "; ".join(f"{w.name}: {w.what}" for w in WORKLOADS.values()) + ".",
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all")
+    parser.add_argument(
+        "--peers",
+        default="",
+        metavar="NAMES",
+        help="libraries or configurations, with commas between them; default all: "
+        + ", ".join(each.name for each in CONTENDERS),
+    )
     parser.add_argument("--rounds", type=int, default=3, help="default: 3")
+    parser.add_argument("--tasks", type=int, default=20_000, help="default: 20,000")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}; needs all")
     options = parser.parse_args(arguments)
     for name in options.workloads:
         if name not in WORKLOADS:
             parser.error(f"there is no workload {name!r}; there are: {', '.join(WORKLOADS)}")
-    if options.rounds < 1:
-        parser.error(f"--rounds {options.rounds}: expected 1 or more")
-    if options.write and options.workloads:
-        parser.error("--write needs all workloads, so that the page holds one run; name none")
+    for name in ("rounds", "tasks"):
+        if (value := getattr(options, name)) < 1:
+            parser.error(f"--{name} {value}: expected 1 or more")
+    if options.write and (options.workloads or options.peers):
+        parser.error("--write needs all workloads and peers, so that the page holds one run")
+    try:
+        peers: list[Contender] = chosen([name for name in options.peers.split(",") if name])
+    except ValueError as error:
+        parser.error(f"--peers: {error}")
+    options.peers = peers
     return options
-
-
-def measure(chosen: Iterable[Workload], rounds: int) -> Values:
-    """The values of each figure, one for each round."""
-    values: Values = {}
-    for number in range(1, rounds + 1):
-        for workload in chosen:
-            print(f"round {number}: {workload.name}", file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(prefix="umbel-bench-") as folder:
-                measured = workload.measure(Path(folder))
-            for figure in workload.figures:
-                values.setdefault(figure.name, []).append(measured[figure.name])
-                _say(figure, measured[figure.name])
-    return values
-
-
-def _say(figure: Figure, value: float) -> None:
-    print(f"  {figure.name}: {figure.text(value)} {figure.unit}", file=sys.stderr, flush=True)
-
-
-def as_text(rows: Sequence[Sequence[str]]) -> str:
-    """A table for a terminal: the first column to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if 0 < index < 4 else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-def page(chosen: Iterable[Workload], rows: Iterable[Row], rounds: int) -> str:
-    """RESULTS.md."""
-    lines = [
-        "# Figures",
-        "",
-        f"Written by `./dev bench --write{'' if rounds == 3 else f' --rounds {rounds}'}` on "
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}: Umbel {__version__}, "
-        f"{platform.python_implementation()} {platform.python_version()}, "
-        f"SQLite {sqlite3.sqlite_version}, {platform.system()} {platform.machine()}, "
-        f"{len(os.sched_getaffinity(0))} processors.",
-        "",
-        f"The broker is one SQLite file (`sqlite:///`, synchronous NORMAL: survives the death of "
-        f"any process), the worker is `umbel worker -c 2` (of *waiting*, as it says) with every "
-        f"setting at its default. Medians of {rounds} alternating rounds, with the least and the "
-        f"greatest. After each drain every id is accounted for: run once, nothing left "
-        f"waiting, held or dead; a run that doesn't add up has no figures. CPU is "
-        f"user + system time of the whole process tree; memory is PSS.",
-        "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|---|---:|---:|---:|---|---|",
-        *("| " + " | ".join(row.cells) + " |" for row in rows),
-        "",
-        "What each row measures (`./dev bench NAME` runs one):",
-        "",
-        *(f"- **{workload.name}**: {workload.what}." for workload in chosen),
-        "",
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

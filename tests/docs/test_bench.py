@@ -4,62 +4,123 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
-from bench.figures import DoesNotAddUp, Figure
-from bench.harness import account, sending_to
-from bench.tasks import app, noop
-
-from umbel.exceptions import NoWorkerYet
+from bench import run
+from bench.bed import Ground, Worker
+from bench.contenders import CONTENDERS, Contender
+from bench.figures import DoesNotAddUp, Figure, Measured, Workload, spread
+from bench.page import Run, page, text
+from bench.server import RedisServer
+from bench.targets import BEST, Less, Limit, More, Target, Within
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "bench/run.py", *arguments]
+    command = [sys.executable, "-m", "bench.run", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_a_workload_runs_as_a_command() -> None:
-    ended = bench("--rounds", "2", "calls")
+def test_umbel_is_measured_beside_the_floor() -> None:
+    ended = bench(
+        "drain", "enqueue", "--peers", "umbel-late,floor,umbel-sqlite", "--tasks", "100",
+        "--rounds", "1",
+    )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    lines = ended.stdout.strip().splitlines()
-    assert lines[0].split() == ["figure", "median", "least", "greatest", "target"]
-    assert lines[1].startswith("publish, Python calls, per message")
-    assert "40 or less" in lines[1]
-    assert lines[4].startswith("consume, Python calls, per message")
-    assert "90 or less" in lines[4]
+    assert "failed" not in ended.stdout
+    assert ended.stdout.count("drain, stored, CPU: ") == 3
+    assert ended.stdout.count("enqueue, in bulk, CPU: ") == 2
+    assert "umbel-late: celery / 50: not measured; the best peer / 8: not measured; 3 x floor" in (
+        ended.stdout
+    )
 
 
-def test_a_workload_that_is_not_there_is_named() -> None:
+def test_a_workload_and_a_peer_that_are_not_there_are_named() -> None:
     ended = bench("drian")
     assert ended.returncode == 2
     assert "there is no workload 'drian'" in ended.stderr
+    ended = bench("--peers", "celary")
+    assert ended.returncode == 2
+    assert "there is no peer 'celary'" in ended.stderr
 
 
-def test_a_page_of_part_of_the_workloads_is_refused() -> None:
+def test_a_page_of_a_part_is_refused() -> None:
     assert bench("--write", "calls").returncode == 2
+    assert bench("--write", "--peers", "umbel").returncode == 2
 
 
-def test_what_does_not_add_up_is_refused(tmp_path: Path) -> None:
-    with sending_to(tmp_path), warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoWorkerYet)
-        app.broker.declare(["celery"])
-        account([0, 1, 2], 3)
-        for numbers in ([0, 2], [0, 1, 1], [0, 0, 1, 2], []):
-            with pytest.raises(DoesNotAddUp, match="3 tasks were sent"):
-                account(numbers, 3)
-        with pytest.raises(DoesNotAddUp, match="0 of 1 results"):
-            account([0], 1, ["never-stored"])
-        noop.delay(0)
-        with pytest.raises(DoesNotAddUp, match="ready=1"):
-            account([0], 1)
+def contender(name: str) -> Contender:
+    return next(each for each in CONTENDERS if each.name == name)
 
 
-def test_a_target_is_reached_or_missed() -> None:
-    assert Figure("rate", "tasks", at_least=2000).verdict(1999) == "missed (1.00x)"
-    assert Figure("rate", "tasks", at_least=2000).verdict(2000) == "reached (1.00x)"
-    assert Figure("wait", "ms", at_most=10).verdict(12.5) == "missed (1.25x)"
-    assert Figure("wait", "ms").verdict(1) == ""
+def test_a_drain_is_accounted_for(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        bed = Ground(contender("umbel"), server, tmp_path, 20).bed()
+        with bed.parking() as parking:
+            with Worker(bed, parking) as worker:
+                ids = parking.send("noop", range(20))
+                parking.release()
+                worker.run(20)
+            assert ids is not None
+            assert [each.number for each in bed.account(ids, 20)] == list(range(20))
+            with pytest.raises(DoesNotAddUp, match="21 tasks were sent; 20 executions of 20"):
+                bed.account(ids, 21)
+            with pytest.raises(DoesNotAddUp, match="19 tasks were sent"):
+                bed.account(ids, 19)
+            with pytest.raises(DoesNotAddUp, match="20 of 21 results are SUCCESS"):
+                bed.account([*ids, "never-stored"], 20)
+            server.client.set("umbel:leases:here#1", "left")
+            with pytest.raises(DoesNotAddUp, match="1 keys are left, such as 'umbel:leases"):
+                bed.account(ids, 20)
+            server.client.delete("umbel:leases:here#1")
+            parking.send("noop", range(20, 21))
+            parking.release()
+            with pytest.raises(DoesNotAddUp, match=r"something is left: .*ready=1"):
+                bed.account(ids, 20)
+
+
+def test_what_fails_is_said_and_the_rest_goes_on() -> None:
+    def fails(ground: Ground) -> dict[str, float]:
+        raise DoesNotAddUp("2 of 3 ran")
+
+    measured = Measured()
+    broken = Workload("drain", "tasks", (Figure("drain, ignored, CPU", "µs"),), fails)
+    who = [contender("umbel"), contender("celery")]
+    whole = Run([broken], who, 1, 20, "7", measured)
+    measured.add("drain, ignored, CPU", "celery", 1, 1000.0)
+    ground = Ground(who[0], None, Path(), 20)  # type: ignore[arg-type]  # it isn't touched
+    run.take(broken, ground, measured)
+    assert "failed: 2 of 3 ran (round 1)" in text(whole)
+    assert "drain, ignored, CPU: 1,000" in text(whole)
+    assert "failed: 2 of 3 ran (round 1)" in page(whole)
+
+
+def test_targets_are_judged_by_ratios_within_rounds() -> None:
+    measured = Measured()
+    for number, (mine, celerys, dramatiqs, hueys) in enumerate(
+        [(10, 250, 80, 40), (20, 480, 160, 100), (10, 260, 80, 30)], 1
+    ):
+        measured.add("CPU", "umbel", number, mine)
+        measured.add("CPU", "celery", number, celerys)
+        measured.add("CPU", "dramatiq", number, dramatiqs)
+        measured.add("CPU", "huey", number, hueys)
+    less = Less("CPU", "celery", 25).judge(measured, "umbel")
+    assert less.is_reached
+    assert less.text == "celery / 25: is / 25"
+    best = Less("CPU", BEST, 5).judge(measured, "umbel")
+    assert best.is_reached is False
+    assert best.text == "huey / 5: is / 4"
+    assert More("CPU", "celery", 0.05).judge(measured, "umbel").is_reached is False
+    assert Within("CPU", "huey", 0.25).judge(measured, "umbel").is_reached
+    assert Limit("CPU", "µs", at_most=9).judge(measured, "umbel").is_reached is False
+    assert Limit("CPU", "µs", at_least=9).judge(measured, "umbel").is_reached
+    assert Less("CPU", "taskiq", 2).judge(measured, "umbel").is_reached is None
+    row = Target("CPU", (Less("CPU", "celery", 25),), subjects=("umbel", "umbel-late"))
+    assert row.judge(row.first, measured).is_reached is None
+
+
+def test_a_spread_has_least_and_greatest() -> None:
+    assert spread(Figure("wait", "ms", digits=1), [2.0, 1.0, 4.0]) == "2.0 (1.0 to 4.0)"
+    assert spread(Figure("wait", "ms"), [2000.0]) == "2,000"

@@ -1,0 +1,62 @@
+"""A virtual environment for each library that is measured beside Umbel, made when first needed.
+
+They lie in ``.venv-bench`` beside ``.venv`` and hold what ``requirements/<library>.txt`` pins.
+Umbel and the floor run in the environment that runs this.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+FOLDER: Final = ROOT / ".venv-bench"
+OWN: Final = frozenset({"umbel", "floor"})
+"""What is measured in this very environment."""
+
+
+class NoEnvironment(Exception):
+    """The libraries couldn't be installed; the message is the installer's last words."""
+
+
+def python_of(library: str) -> Path:
+    """The interpreter that has `library`. Raises `NoEnvironment`."""
+    if library in OWN:
+        return Path(sys.executable)
+    folder, pinned = FOLDER / library, ROOT / "bench" / "requirements" / f"{library}.txt"
+    python, stamp = folder / "bin" / "python", folder / "installed.txt"
+    wanted = f"{sys.version}\n{pinned.read_text()}"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(f"installing {library}", file=sys.stderr, flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        _run(sys.executable, "-m", "venv", str(folder))
+        _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(pinned))
+        stamp.write_text(wanted)
+    return python
+
+
+def versions_of(library: str) -> str:
+    """As in ``celery 5.7.0, kombu 5.7.0, redis 8.1.0``: what is pinned, as it is installed."""
+    program = (
+        "import sys\n"
+        "from importlib.metadata import version\n"
+        "print(', '.join(f'{name} {version(name)}' for name in sys.argv[1:]))\n"
+    )
+    names = ["redis", "hiredis", "msgspec"]
+    if library not in OWN:
+        pinned = (ROOT / "bench" / "requirements" / f"{library}.txt").read_text()
+        names = [line.partition("==")[0] for line in pinned.splitlines()]
+    done = subprocess.run(
+        [python_of(library), "-c", program, *names], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise NoEnvironment(said[-1] if said else f"{command[0]} ended with {done.returncode}")
