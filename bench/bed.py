@@ -142,7 +142,7 @@ class Bed:
 
     def account(self, ids: Sequence[str] | None, count: int) -> list[Noted]:
         """The notes of `count` tasks, oldest first. Raises unless each has been run once, nothing
-        of them is left at an Umbel broker, and what has to be stored is."""
+        of them is left at an Umbel broker, and their results are stored where they should be."""
         noted = [each for each in self.notes.read() if each.number >= 0]
         if sorted(each.number for each in noted) != list(range(count)):
             different = len({each.number for each in noted})
@@ -151,6 +151,11 @@ class Bed:
             )
         if self.contender.library == "umbel":
             self._account_for_umbel(ids or [])
+        elif self.stored and not self.contender.on_sqlite:
+            name, client = self.contender.results, self.server.client
+            results = client.hlen(name) if name else client.dbsize()
+            if results < count:
+                raise DoesNotAddUp(f"{count} tasks were run; {results} results are stored")
         return noted
 
     def _account_for_umbel(self, ids: Sequence[str]) -> None:

@@ -26,6 +26,8 @@ class Contender:
     """The command for many tasks that wait, where that is another one."""
     keys: tuple[str, ...] = ()
     """Of Redis: the list or stream in which messages wait, and what else belongs to them."""
+    results: str = ""
+    """The hash that results lie in; each has a key of its own where there is none."""
     on_sqlite: bool = False
     variant: str = ""
     """What the library's module in ``peers`` does differently."""
@@ -105,6 +107,7 @@ _HUEY = Contender(
     worker="huey_consumer bench.peers.huey.huey -k process -w 2 -q",
     napping="huey_consumer bench.peers.huey.huey -k thread -w 400 -q",
     keys=("huey.redis.bench",),
+    results="huey.results.bench",
     workloads=ALL,
 )
 _FLOOR = Contender(
