@@ -17,9 +17,9 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -191,6 +191,82 @@ class Redis(Server):
             assert sock.recv(64).startswith(b"+OK")
 
 
+class Sentinel(Server):
+    """Watches a primary, which it calls `NAME`, and makes a replica of it the next one."""
+
+    package = "redis-server"
+    NAME = "main"
+
+    def __init__(self, primary: Redis) -> None:
+        super().__init__()
+        self._primary = primary
+
+    def prepare(self) -> None:
+        file = self.folder / "sentinel.conf"
+        file.write_text(
+            f"bind 127.0.0.1\nport {self.port}\ndir {self.folder}\n"
+            f"sentinel monitor {self.NAME} 127.0.0.1 {self._primary.port} 1\n"
+            f"sentinel down-after-milliseconds {self.NAME} 300\n"
+            f"sentinel failover-timeout {self.NAME} 2000\n"
+        )
+        if self.user is not None:
+            shutil.chown(file, self.user)
+
+    def command(self) -> Sequence[str]:
+        config = str(self.folder / "sentinel.conf")
+        return [self.binary("redis-server", "valkey-server"), config, "--sentinel"]
+
+    def answers(self) -> bool:
+        return self.accepts()
+
+
+class Watched:
+    """A primary, its replica, and Sentinels that put the one in the place of the other."""
+
+    def __init__(self) -> None:
+        self.primary = Redis("--repl-diskless-sync-delay", "0")
+        self.replica = Redis("--replicaof", "127.0.0.1", str(self.primary.port))
+        self.sentinels = [Sentinel(self.primary) for _ in range(2)]
+        self.servers: list[Server] = [self.primary, self.replica, *self.sentinels]
+
+    def start(self) -> None:
+        for server in self.servers:
+            server.prepare()
+            server.start()
+        # Before a Sentinel knows of the other one and of the replica there is no failover.
+        self.await_sentinels("num-slaves", "1")
+        self.await_sentinels("num-other-sentinels", "1")
+        with redis_client(self.replica.port) as client:
+            poll(lambda: client.info("replication")["master_link_status"] == "up")
+
+    def await_sentinels(self, field: str, value: str) -> None:
+        poll(lambda: {self._said(each)[field] for each in self.sentinels} == {value})
+
+    def await_promotion(self) -> None:
+        """Until the replica is the primary, for the Sentinels too."""
+        self.await_sentinels("port", str(self.replica.port))
+        with redis_client(self.replica.port) as client:
+            poll(lambda: client.execute_command("ROLE")[0] == "master")
+
+    def _said(self, sentinel: Sentinel) -> dict[str, str]:
+        with redis_client(sentinel.port) as client:
+            flat = client.execute_command("SENTINEL", "MASTER", Sentinel.NAME)
+        return flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
+
+    @property
+    def url(self) -> str:
+        """With a Sentinel before them that isn't there."""
+        return ";".join(
+            f"sentinel://127.0.0.1:{port}" for port in (1, *(s.port for s in self.sentinels))
+        )
+
+    transport: ClassVar[dict[str, object]] = {"master_name": Sentinel.NAME}
+
+    def remove(self) -> None:
+        for server in self.servers:
+            server.remove()
+
+
 class PostgreSQL(Server):
     package = "postgresql"
     users = ("postgres",)
@@ -268,6 +344,20 @@ class MariaDB(Server):
         return f"mysql+pymysql://root@127.0.0.1:{self.port}/umbel"
 
 
+def redis_client(port: int) -> Any:
+    """Of redis-py, whose replies have the types of the commands."""
+    import redis
+
+    return redis.Redis(port=port, decode_responses=True, socket_timeout=PATIENCE)
+
+
+def poll(ask: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not ask():
+        assert time.monotonic() < deadline, "what is waited for never came"
+        time.sleep(0.02)
+
+
 def _end_with_the_tests() -> None:
     """Where the system can: a test run that is killed leaves no server behind."""
     if sys.platform == "linux":
@@ -298,6 +388,17 @@ def memcached() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def redis() -> Iterator[Server]:
     yield from _serve(Redis())
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    """A primary and its replica under Sentinels, of one test's own."""
+    made = Watched()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.remove()
 
 
 @pytest.fixture(scope="session")

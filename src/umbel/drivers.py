@@ -7,6 +7,9 @@
 ``…?sync=full``                        SQLite: survives a power loss too, at a slower pace
 ``redis://…``, ``rediss://…``          a Redis server, or one over TLS
 ``redis+socket:///path``, ``unix://``  a Redis server behind a Unix socket
+``redis://one;redis://other``          messages only: whichever of them is there
+``sentinel://one;two``                 the primary that Redis Sentinels name
+``redis+cluster://one;two``            a Redis Cluster
 ``db+postgresql+psycopg://host/name``  results only: a database that SQLAlchemy reaches
 ``cache+memcached://host1;host2/``     results only: Memcached
 ``cache+memory://``                    results only: within this process
@@ -27,7 +30,16 @@ from umbel.clock import Clock
 from umbel.exceptions import ImproperlyConfigured
 from umbel.formats import ResultFormat
 from umbel.ports import Broker, BrokerOptions, Coordinator, Inspector, ResultStore
-from umbel.redisurl import Address, key_prefix
+from umbel.redissettings import (
+    BROKER_OPTIONS,
+    STORE_OPTIONS,
+    broker_keys,
+    broker_pool,
+    broker_replicas,
+    broker_servers,
+    store_servers,
+)
+from umbel.redisurl import key_prefix
 from umbel.settings import Settings, censored
 from umbel.urls import CACHE_IN_MEMORY, EMBEDDED, store_url
 
@@ -35,8 +47,6 @@ if TYPE_CHECKING:
     from umbel.brokers.redis import ResultsBeside
 
 _LATER: Final = {
-    "redis+cluster": "Redis",
-    "sentinel": "Redis",
     "amqp": "RabbitMQ",
     "amqps": "RabbitMQ",
     "pyamqp": "RabbitMQ",
@@ -44,25 +54,12 @@ _LATER: Final = {
     "postgres": "PostgreSQL",
 }
 _STORES_LATER: Final = {**_LATER, "rpc": "RabbitMQ"}
-_REDIS: Final = ("redis", "rediss", "redis+socket", "unix")
+_REDIS: Final = ("redis", "rediss", "redis+socket", "unix", "sentinel", "redis+cluster")
 _BROKERS: Final = (*EMBEDDED, *_REDIS)
 _STORES: Final = (*EMBEDDED, "db", "cache", "file", *_REDIS)
-_REDIS_OPTIONS: Final = ("global_keyprefix", "sep", "priority_steps")
-_BROKER_OPTIONS: Final = {
-    "sqlite": ("sync",),
-    "redis": _REDIS_OPTIONS,
-    "rediss": _REDIS_OPTIONS,
-    "unix": _REDIS_OPTIONS,
-}
-_STORE_OPTIONS: Final = {
-    "sqlite": ("sync",),
-    "redis": ("global_keyprefix",),
-    "rediss": ("global_keyprefix",),
-    "unix": ("global_keyprefix",),
-}
 _TRANSPORT_OPTIONS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
-    "broker_transport_options": _BROKER_OPTIONS,
-    "result_backend_transport_options": _STORE_OPTIONS,
+    "broker_transport_options": {"sqlite": ("sync",), **BROKER_OPTIONS},
+    "result_backend_transport_options": {"sqlite": ("sync",), **STORE_OPTIONS},
 }
 """What these settings can have, by scheme."""
 _NO_OPTIONS: Final[Mapping[str, object]] = {}
@@ -100,12 +97,18 @@ def make_broker(
 
 
 def _redis_broker(url: str, conf: Settings, clock: Clock, options: BrokerOptions) -> BrokerDriver:
-    from umbel.brokers.redis import Keys, RedisBroker
+    from umbel.brokers.redis import RedisBroker
 
-    low_first = conf.redis_priority_order == "low-first"
-    keys = Keys.of(conf.broker_transport_options, low_first=low_first)
-    results = _results_beside(store_url(conf) or url, conf)
-    return RedisBroker(url, options, clock=clock, keys=keys, results=results)
+    servers = broker_servers(url, conf)
+    return RedisBroker(
+        servers,
+        options,
+        clock=clock,
+        keys=broker_keys(conf, servers),
+        results=_results_beside(store_url(conf) or url, conf),
+        pool=broker_pool(conf),
+        replicas=broker_replicas(conf),
+    )
 
 
 def _results_beside(url: str, conf: Settings) -> ResultsBeside | None:
@@ -115,8 +118,9 @@ def _results_beside(url: str, conf: Settings) -> ResultsBeside | None:
     from umbel.brokers.redis import ResultsBeside
     from umbel.stores.redis import RESULT_KEY
 
-    prefix = key_prefix(conf.result_backend_transport_options) + RESULT_KEY
-    return ResultsBeside(_redis_address(url, conf).db, prefix)
+    servers = store_servers(url, conf)
+    prefix = key_prefix(conf.result_backend_transport_options, servers) + RESULT_KEY
+    return ResultsBeside(servers.server.db, prefix)
 
 
 def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> ResultStore:
@@ -135,7 +139,7 @@ def make_store(url: str, conf: Settings, clock: Clock, results: Results) -> Resu
 
             folder, expires = _folder(url), conf.result_expires
             return FileStore(folder, expires=expires, form=results.form, clock=clock)
-        case "redis" | "rediss" | "redis+socket" | "unix":
+        case _ as scheme if scheme in _REDIS:
             return _redis_store(url, conf, clock, results.form)
     from umbel.stores.sqlite import SqliteStore
 
@@ -206,37 +210,7 @@ def _redis_store(url: str, conf: Settings, clock: Clock, form: ResultFormat) -> 
     from umbel.stores.redis import RedisStore
 
     transport = conf.result_backend_transport_options
-    return RedisStore(_redis_address(url, conf), transport, form=form, clock=clock)
-
-
-def _redis_address(url: str, conf: Settings) -> Address:
-    """Of a result store."""
-    defaults = {
-        "host": conf.redis_host,
-        "port": conf.redis_port,
-        "db": conf.redis_db,
-        "username": conf.redis_username,
-        "password": conf.redis_password,
-        "tls": {} if conf.redis_backend_use_ssl is True else conf.redis_backend_use_ssl or None,
-        "max_connections": conf.redis_max_connections or None,
-        "client_name": conf.redis_client_name,
-        "credential_provider": _made(conf.redis_backend_credential_provider),
-        "health_check_interval": conf.redis_backend_health_check_interval,
-        "retry_on_timeout": conf.redis_retry_on_timeout,
-        "socket_connect_timeout": conf.redis_socket_connect_timeout,
-        "socket_keepalive": conf.redis_socket_keepalive,
-        "socket_timeout": conf.redis_socket_timeout,
-    }
-    return Address.of("result_backend", url, defaults)
-
-
-def _made(provider: object) -> object:
-    """Of `redis_backend_credential_provider`: the object, its class, or where it is found."""
-    if isinstance(provider, str):
-        from umbel.configure import find_object
-
-        provider = find_object(provider)
-    return provider() if isinstance(provider, type) else provider
+    return RedisStore(store_servers(url, conf), transport, form=form, clock=clock)
 
 
 def _folder(url: str) -> str:

@@ -5,6 +5,9 @@
 ``rediss://…?ssl_cert_reqs=required``             the same over TLS
 ``redis+socket:///path/of.sock?virtual_host=db``  a Unix socket, as Celery writes it
 ``unix:///path/of.sock?db=1``                     a Unix socket, as redis-py writes it
+``redis://one;redis://other``                     the one or the other, whichever is there
+``sentinel://:password@one:26379/0;two``          the primary that these Sentinels name
+``redis+cluster://one:6379;two``                  a cluster that has these nodes, among others
 ================================================  ================================================
 
 What a URL says goes above the settings. Options of the connection may stand behind the ``?``:
@@ -14,7 +17,7 @@ What a URL says goes above the settings. Options of the connection may stand beh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -24,12 +27,22 @@ from umbel.exceptions import ImproperlyConfigured
 from umbel.settings import censored
 
 PORT: Final = 6379
+SENTINEL_PORT: Final = 26379
+TAG: Final = "{umbel}"
+"""The hash tag of all keys on a cluster, where `global_keyprefix` has none."""
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds, where nothing is set; redis-py would wait as long as for an answer."""
+BROKER_TIMEOUTS: Final[Mapping[str, float]] = MappingProxyType(
+    {"socket_connect_timeout": 0.9, "socket_timeout": 0.9}
+)
+"""The same, and for an answer, of a broker; together they are below the 2 s within which a publish
+says yes or no."""
 _BOOLS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _LOGIN: Final = ("username", "password")
 _CERT_REQS: Final = ("none", "optional", "required")
+_TIMES: Final = ("socket_timeout", "socket_connect_timeout")
+_STRATEGIES: Final = ("round-robin", "shuffle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,10 @@ class Address:
     tls: Mapping[str, Any] | None = None
     """The options of TLS; None: no TLS."""
     max_connections: int | None = None
+
+    @property
+    def server(self) -> Address:
+        return self
 
     @property
     def location(self) -> str:
@@ -91,7 +108,154 @@ class Address:
         )
 
 
-def key_prefix(transport: Mapping[str, object]) -> str:
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Servers of which one is used at a time, the next one when it fails."""
+
+    addresses: tuple[Address, ...]
+    urls: tuple[str, ...] = ()
+    strategy: object = None
+    """In which order: "round-robin" (also None), "shuffle", or a function that is given the URLs
+    and gives them in the order in which they shall be tried, without end."""
+
+    @property
+    def server(self) -> Address:
+        return self.addresses[0]
+
+    @property
+    def location(self) -> str:
+        return " or ".join(each.location for each in self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """The primary of this name, as these Sentinels know it."""
+
+    addresses: tuple[Address, ...]
+    name: str
+    server: Address
+    """The primary, but for host and port."""
+    min_others: int = 0
+    """How many others a Sentinel must know to be believed."""
+
+    @property
+    def location(self) -> str:
+        return f"sentinel:{self.name}@{_hosts(self.addresses)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The nodes of a cluster, or some of them; all keys have this hash tag, so that scripts reach
+    them in one step."""
+
+    addresses: tuple[Address, ...]
+    tag: str
+
+    @property
+    def server(self) -> Address:
+        return self.addresses[0]
+
+    @property
+    def location(self) -> str:
+        return f"redis+cluster:{_hosts(self.addresses)}{self.tag}"
+
+
+Servers = Address | Several | Sentinels | Cluster
+"""A broker and a store of one `location` can be reached in one step; `server` is one of the
+addresses, whose database and options are those of all."""
+
+
+def _hosts(addresses: Sequence[Address]) -> str:
+    return ",".join(sorted(f"{each.host.lower()}:{each.port}" for each in addresses))
+
+
+def servers_of(
+    setting: str,
+    url: str,
+    defaults: Mapping[str, Any] = _NOTHING,
+    transport: Mapping[str, Any] = _NOTHING,
+    strategy: object = None,
+) -> Servers:
+    """What `url` names, one or several with ``;`` between them. Raises `ImproperlyConfigured`.
+
+    `transport` has what Sentinels need and the keys' prefix; `strategy` is the order of several.
+    """
+    first, *others = [part for part in url.split(";") if part]
+    scheme = first.partition("://")[0]
+    urls = [first, *(each if "://" in each else f"{scheme}://{each}" for each in others)]
+    if any(each.partition("://")[0] != scheme for each in urls) and _is_of_many(urls):
+        raise _wrong(setting, url, "mixes kinds of servers; write the same scheme before each")
+    if scheme == "sentinel":
+        return _sentinels(setting, urls, defaults, transport)
+    addresses = tuple(Address.of(setting, each, defaults) for each in urls)
+    if scheme == "redis+cluster":
+        if wrong := [each.db for each in addresses if each.db]:
+            raise _wrong(setting, url, f"has the db {wrong[0]}; a cluster has 0 only")
+        prefix = tagged(setting, str(transport.get("global_keyprefix") or ""))
+        return Cluster(addresses, prefix[prefix.index("{") : prefix.index("}") + 1])
+    if not others:
+        return addresses[0]
+    if strategy not in (None, *_STRATEGIES) and not callable(strategy):
+        raise ImproperlyConfigured(
+            f"broker_failover_strategy is {strategy!r}; expected 'round-robin', 'shuffle' or a "
+            "function that is given the URLs and gives them in the order in which they are tried"
+        )
+    return Several(addresses, tuple(urls), strategy)
+
+
+def _is_of_many(urls: Sequence[str]) -> bool:
+    return any(url.startswith(("sentinel:", "redis+cluster:")) for url in urls)
+
+
+def _sentinels(
+    setting: str, urls: Sequence[str], defaults: Mapping[str, Any], transport: Mapping[str, Any]
+) -> Sentinels:
+    options = f"{setting.removesuffix('_url')}_transport_options"
+    name, own = transport.get("master_name"), transport.get("sentinel_kwargs") or {}
+    if not isinstance(name, str) or not name:
+        raise ImproperlyConfigured(
+            f"{setting} has sentinel://, and {options} has master_name={name!r}; expected the name "
+            "that the Sentinels have for the primary, such as 'mymaster'"
+        )
+    if not isinstance(own, Mapping):
+        raise ImproperlyConfigured(
+            f"{options} has sentinel_kwargs={own!r}; expected a dict, such as {{'password': '…'}}"
+        )
+    servers = [Address.of(setting, url, defaults) for url in urls]
+    ports = [urlsplit(url).port or SENTINEL_PORT for url in urls]
+    tls = {name: value for name, value in own.items() if name.startswith("ssl_")}
+    mine = {name: value for name, value in own.items() if name != "ssl" and name not in tls}
+    times = {
+        name: servers[0].options[name] for name in ("socket_timeout", "socket_connect_timeout")
+    }
+    addresses = tuple(
+        Address(
+            host=server.host,
+            port=port,
+            options={**times, **mine},
+            tls=tls_options(tls) if tls or own.get("ssl") else None,
+        )
+        for server, port in zip(servers, ports, strict=True)
+    )
+    others = transport.get("min_other_sentinels") or 0
+    return Sentinels(addresses, name, servers[0], int(others))
+
+
+def tagged(setting: str, prefix: str) -> str:
+    """`prefix` with a hash tag behind it, if it has none: what stands before a key in a cluster."""
+    start = prefix.find("{")
+    if start < 0:
+        return prefix + TAG
+    end = prefix.find("}", start)
+    if end > start + 1:
+        return prefix
+    raise ImproperlyConfigured(
+        f"{setting} is a cluster, and global_keyprefix is {prefix!r}, whose brace begins no hash "
+        "tag; write a whole one, such as '{shop}:', or none"
+    )
+
+
+def key_prefix(transport: Mapping[str, object], servers: Servers) -> str:
     """What stands before each key of a result, of `result_backend_transport_options`.
 
     As in Celery an underscore is added where `global_keyprefix` doesn't end with ``: _ - .``
@@ -102,7 +266,8 @@ def key_prefix(transport: Mapping[str, object]) -> str:
             "result_backend_transport_options has global_keyprefix="
             f"{prefix!r}; expected a str, such as 'shop'"
         )
-    return prefix if not prefix or prefix[-1] in ":_-." else f"{prefix}_"
+    prefix = prefix if not prefix or prefix[-1] in ":_-." else f"{prefix}_"
+    return tagged("result_backend", prefix) if isinstance(servers, Cluster) else prefix
 
 
 def tls_options(given: Mapping[str, Any]) -> dict[str, Any]:

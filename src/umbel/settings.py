@@ -75,12 +75,17 @@ class Settings:
     broker_connection_retry: bool
     broker_connection_retry_on_startup: bool | None
     broker_host: str | None
+    broker_connection_timeout: float | None
+    broker_failover_strategy: object
     broker_password: str | None
+    broker_pool_acquire_timeout: float | None
+    broker_pool_limit: int | None
     broker_port: int | str | None
     broker_read_url: str | None
     broker_transport: str | None
     broker_transport_options: Mapping[str, object]
     broker_url: str | None
+    broker_use_ssl: bool | Mapping[str, object]
     broker_user: str | None
     broker_vhost: str | None
     broker_write_url: str | None

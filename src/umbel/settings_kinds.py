@@ -164,17 +164,22 @@ def _names(value: object) -> tuple[str, ...]:
     raise WrongValue
 
 
+_OF_SEVERAL = ("redis", "rediss", "redis+socket", "unix", "sentinel", "redis+cluster")
 _BETWEEN_URLS = re.compile(r";(?=[a-z0-9+]+://)", re.I)
 
 
 def _url(value: object) -> str:
     urls = value if isinstance(value, (list, tuple)) else _BETWEEN_URLS.split(_nonempty(value))
-    if len(urls) > 1:
+    if len(urls) > 1 and not all(_is_of_redis(url) for url in urls):
         raise WrongValue(
-            "several are the ways to one server, and such servers come with the release that "
-            "brings Redis; a second file would be another queue, where nobody looks. Name one"
+            "several are the ways to one server, such as one on Redis; a second file would be "
+            "another queue, where nobody looks. Name one"
         )
-    return _nonempty(urls[0] if urls else None)
+    return ";".join(map(_nonempty, urls)) if urls else _nonempty(None)
+
+
+def _is_of_redis(url: object) -> bool:
+    return isinstance(url, str) and url.partition("://")[0] in _OF_SEVERAL
 
 
 BOOL = Kind("True or False", _exactly(bool), _bool_from)
@@ -204,7 +209,9 @@ NAMES = Kind("a list of names", _names)
 MAPPING = Kind("a dict", _exactly(Mapping))
 SWITCH_OR_MAPPING = Kind("True, False or a dict", _exactly(bool, Mapping), _bool_from)
 OBJECT = Kind("any object", lambda value: value)
-URL = Kind("one URL, or None", lambda value: None if value is None else _url(value), str)
+URL = Kind(
+    "a URL, several of Redis, or None", lambda value: None if value is None else _url(value), str
+)
 TIMEZONE = Kind(
     "the name of a zone such as 'Europe/Berlin', or a tzinfo, or None",
     lambda value: value if value is None or isinstance(value, tzinfo) else _nonempty(value),

@@ -55,7 +55,6 @@ from umbel.settings_kinds import (
 EVENTS = "the release that brings events and remote control"
 LIMITS = "the release that brings rate limits"
 RABBITMQ = "the release that brings RabbitMQ"
-REDIS = "the release that brings Redis"
 SCHEDULER = "the release that brings the scheduler"
 SYSTEMS = "the release that runs on other systems than Linux"
 WORKFLOWS = "the release that brings groups and chords"
@@ -164,7 +163,8 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
         ("broker_vhost", None, optional(STR),
          "virtual host, database number or file, where there is no broker_url"),
         ("broker_transport_options", {}, MAPPING,
-         "options of the broker's driver; SQLite has sync, 'normal' or 'full'"),
+         "options of the broker's driver; SQLite has sync, 'normal' or 'full', Redis those of "
+         "operations.md"),
         ("broker_connection_retry", True, BOOL,
          "a worker waits for a broker that is away; off: it stops"),
         ("broker_connection_retry_on_startup", None, optional(BOOL),
@@ -302,17 +302,18 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
         ("beat_cron_starting_deadline", None, optional(SECONDS),
          "lateness beyond which a missed crontab run is skipped"),
     ),
-    *_later(REDIS,
-        ("broker_connection_timeout", 4.0, optional(SECONDS),
-         "longest wait for a connection to the broker"),
-        ("broker_failover_strategy", None, OBJECT, "order in which alternative brokers are tried"),
-        ("broker_pool_limit", 10, optional(COUNT), "most connections kept open to the broker"),
-        ("broker_pool_acquire_timeout", None, optional(SECONDS),
-         "longest wait for a free connection"),
-        ("broker_use_ssl", False, SWITCH_OR_MAPPING,
-         "encrypt the connection; a dict has the details"),
-    ),
     *_honoured(
+        ("broker_connection_timeout", 4.0, optional(SECONDS),
+         "longest wait for a connection to Redis; unless it is set, 0.9 s"),
+        ("broker_failover_strategy", None, OBJECT,
+         "in which order several brokers are tried: 'round-robin', 'shuffle' or a function; "
+         "None: as the first"),
+        ("broker_pool_limit", 10, optional(COUNT),
+         "most connections to Redis for calls, per process; None or 0: a new one for each call"),
+        ("broker_pool_acquire_timeout", None, optional(SECONDS),
+         "longest wait for one of them to be free; None: no limit"),
+        ("broker_use_ssl", False, SWITCH_OR_MAPPING,
+         "encrypt the connection to Redis; a dict has the details"),
         ("redis_backend_use_ssl", None, optional(SWITCH_OR_MAPPING),
          "encrypt the connection to the result store"),
         ("redis_db", None, optional(INT_OR_STR), "database number, where the URL has none"),

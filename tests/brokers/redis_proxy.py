@@ -22,6 +22,7 @@ class Proxy:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self._open: set[socket.socket] = set()
+        self._deaf: set[socket.socket] = set()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -34,6 +35,10 @@ class Proxy:
         for each in list(self._open):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    def deafen(self) -> None:
+        """The connections that there are carry nothing any more, without an end; new ones do."""
+        self._deaf |= self._open
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -51,9 +56,17 @@ class Proxy:
             threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def _carry(self, client: socket.socket) -> None:
-        server = socket.create_connection(("127.0.0.1", self._target))
-        self._open |= {client, server}
-        with client, server, selectors.DefaultSelector() as selector, contextlib.suppress(OSError):
+        target = "127.0.0.1", self._target
+        with client, contextlib.suppress(OSError), socket.create_connection(target) as server:
+            self._open |= {client, server}
+            try:
+                self._carry_between(client, server)
+            finally:
+                self._open -= {client, server}
+                self._deaf -= {client, server}
+
+    def _carry_between(self, client: socket.socket, server: socket.socket) -> None:
+        with selectors.DefaultSelector() as selector:
             selector.register(client, selectors.EVENT_READ)
             selector.register(server, selectors.EVENT_READ)
             while True:
@@ -62,6 +75,5 @@ class Proxy:
                     data = (client if is_asked else server).recv(65536)
                     if not data or (self.lose_replies and not is_asked):
                         return
-                    if not self.swallow:
+                    if not (self.swallow or client in self._deaf):
                         (server if is_asked else client).sendall(data)
-        self._open -= {client, server}

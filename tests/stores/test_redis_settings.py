@@ -114,8 +114,8 @@ def test_options_behind_a_url() -> None:
         ("rediss://h?ssl_cert_reqs=never", "ssl_cert_reqs is 'never'; expected 'required'"),
         ("rediss://h?ssl_nonsense=1", "aren't all options of redis-py: .*ssl_nonsense"),
         ("redis+socket://h", "names no socket"),
-        ("redis+cluster://h", "comes with the release 'Redis'"),
-        ("sentinel://h", "comes with the release 'Redis'"),
+        ("redis+cluster://h/3", "has the db 3; a cluster has 0 only"),
+        ("sentinel://h", "has master_name=None; expected the name"),
         ("redi://h", "did you mean redis://"),
     ],
 )

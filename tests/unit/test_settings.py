@@ -364,10 +364,10 @@ def test_values_are_brought_into_one_form(name: str, given_value: object, stored
         ("task_default_queue", b"q", "expected a str that isn't empty"),
         ("imports", [1], "expected a list of names"),
         ("imports", {"a": 1}, "expected a list of names"),
-        ("broker_url", "", "expected one URL, or None"),
-        ("broker_url", ["redis://a", "redis://b"], "another queue, where nobody looks. Name one"),
+        ("broker_url", "", "expected a URL, several of Redis, or None"),
+        ("broker_url", ["redis://a", "amqp://b"], "another queue, where nobody looks. Name one"),
         ("broker_url", "sqlite:///a;sqlite:///b", "another queue, where nobody looks. Name one"),
-        ("broker_url", [], "expected one URL, or None"),
+        ("broker_url", [], "expected a URL, several of Redis, or None"),
         ("timezone", 2, "expected the name of a zone such as 'Europe/Berlin'"),
         ("task_serializer", "", "expected the name of a serializer, such as 'json'"),
         ("task_serializer", ["json"], "expected the name of a serializer, such as 'json'"),
@@ -412,7 +412,7 @@ def test_a_wrong_value_names_setting_value_and_what_was_expected(
 
 def test_a_wrong_value_does_not_show_a_password() -> None:
     with pytest.raises(ImproperlyConfigured) as caught:
-        Settings().update(broker_url=["redis://:hunter2@host/0", "redis://other"])
+        Settings().update(broker_url=["redis://:hunter2@host/0", "amqp://other"])
     assert "hunter2" not in str(caught.value)
 
 

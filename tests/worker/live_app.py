@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import json
 import logging
 import os
 import signal
@@ -20,6 +21,7 @@ from umbel.exceptions import SoftTimeLimitExceeded
 app = Umbel("live")
 if "QUEUES" in os.environ:
     app.conf.task_queues = os.environ["QUEUES"].split(",")
+app.conf.update(json.loads(os.environ.get("SETTINGS", "{}")))
 POLL = 0.005
 
 

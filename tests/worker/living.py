@@ -8,7 +8,7 @@ import re
 import signal
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from umbel.worker.scoreboard import HEADER_BYTES, default_folder
 
 PYTHONPATH = os.pathsep.join([str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")])
 """With which a worker finds the apps of this folder."""
+NO_SETTINGS: Mapping[str, object] = {}
 _BOARD = re.compile(r"/dev/shm/umbel-\S+\.board")
 
 
@@ -42,17 +43,26 @@ def _stands_still(pid: int) -> bool:
 
 
 class Place:
-    """Everything of one test. `lease` is in seconds and holds for its workers and its client."""
+    """Everything of one test. `lease` is in seconds and holds for its workers and its client, as
+    `settings` do."""
 
     def __init__(
-        self, folder: Path, lease: float = 30.0, clock: Clock = SYSTEM, url: str | None = None
+        self,
+        folder: Path,
+        lease: float = 30.0,
+        clock: Clock = SYSTEM,
+        url: str | None = None,
+        settings: Mapping[str, object] = NO_SETTINGS,
     ) -> None:
         self.folder = folder
         self.url = url or f"sqlite:///{folder}/broker.db"
         self.file = folder / "broker.db"
         self.journal = folder / "journal.txt"
         self.lease = lease
-        self.app = Umbel("client", broker=self.url, set_as_current=False, clock=clock)
+        self.settings = settings
+        self.app = Umbel(
+            "client", broker=self.url, set_as_current=False, clock=clock, changes=settings
+        )
         self.app.conf.worker_lease_time = lease
         # Else the first message says that no worker was ever here, which is so.
         nobody = uuid.uuid4().hex
@@ -76,6 +86,7 @@ class Place:
             "JOURNAL": str(self.journal),
             "UMBEL_WORKER_LEASE_TIME": str(self.lease),
             "PYTHONPATH": PYTHONPATH,
+            "SETTINGS": json.dumps(self.settings),
         }
         worker = Worker(
             self.url, *options, app=app, env={**named, **(env or {})}, folder=self.folder

@@ -11,6 +11,7 @@ except ImportError as error:
 
 from umbel.brokers.redis.broker import RedisBroker
 from umbel.brokers.redis.keys import Keys
+from umbel.brokers.redis.link import Pool
 from umbel.brokers.redis.settling import ResultsBeside
 
-__all__ = ["Keys", "RedisBroker", "ResultsBeside"]
+__all__ = ["Keys", "Pool", "RedisBroker", "ResultsBeside"]

@@ -12,7 +12,7 @@ from typing import Final
 
 from umbel.brokers.redis import dead, forms, inspecting, revoking
 from umbel.brokers.redis.keys import Keys
-from umbel.brokers.redis.link import Link, Reply, ReplyLost, address_of
+from umbel.brokers.redis.link import Link, Pool, ReplyLost, servers_at
 from umbel.brokers.redis.routes import Routes
 from umbel.brokers.redis.routing import Router
 from umbel.brokers.redis.server import Server, encode
@@ -37,32 +37,37 @@ from umbel.ports import (
     Subscription,
     Turn,
 )
+from umbel.redisconnecting import Reply
+from umbel.redisurl import Servers
 
 REMEMBERED: Final = 7 * 86_400.0
 """Seconds for which a run that has ended is still told so."""
 
 
 class RedisBroker:
-    """Broker, Coordinator and Inspector on the Redis server of `url`.
+    """Broker, Coordinator and Inspector on a Redis server, or on the one of several that is meant.
 
     `keys` names the keys. `results`: where results that come with settlements are kept; None is
-    in the broker's own database.
+    in the broker's own database. `replicas`: how many must have what is stored before it counts.
     """
 
     def __init__(
         self,
-        url: str,
+        servers: str | Servers,
         options: BrokerOptions,
         *,
         clock: Clock = SYSTEM,
         keys: Keys | None = None,
         results: ResultsBeside | None = None,
+        pool: Pool | None = None,
+        replicas: int = 0,
     ) -> None:
-        address = address_of(url)
+        if isinstance(servers, str):
+            servers = servers_at(servers)
+        self._link = Link(servers, BrokerUnavailable, pool, replicas)
         self._options = options
         self._keys = keys or Keys()
-        self._results = results or ResultsBeside(address.db)
-        self._link = Link(address, BrokerUnavailable)
+        self._results = results or ResultsBeside(self._link.place.options.db)
         self._server = Server(self._link, self._keys, clock)
         self._scripts = self._server.scripts
         self._router = Router(self._server)
@@ -255,7 +260,7 @@ class RedisBroker:
 
     def subscribe(self, channels: Sequence[str]) -> Subscription:
         names = {self._channel(channel): channel for channel in channels}
-        return RedisSubscription(self._link.address, names)
+        return RedisSubscription(self._link, names)
 
     def _channel(self, channel: str) -> str:
         return self._keys.own(f"broadcast:{channel}")

@@ -1,34 +1,39 @@
 """Connections to one server, and what its errors mean for whoever reads them.
 
 A call takes an idle connection or makes one, sends, reads, and puts it back. Nothing is repeated
-here: a request that couldn't be sent was not done, and of one whose reply was lost nobody knows.
+here but what the wrong server has refused (`umbel.redisplaces`): a request that couldn't be sent
+was not done, and of one whose reply was lost nobody knows. Where one connection is lost, the idle
+ones are let go: they may lead into the same nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import select
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn, Protocol, cast
+from dataclasses import dataclass
+from math import inf
+from typing import Final, cast
 
 from redis import exceptions as errors
-from redis.backoff import NoBackoff
-from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.retry import Retry
 
 from umbel.brokers.redis.scripts import Script
-from umbel.exceptions import OperationalError
-from umbel.redisurl import Address
+from umbel.exceptions import ImproperlyConfigured, OperationalError
+from umbel.redisconnecting import Argument, Reply, Wire, ask, socket_of
+from umbel.redisplaces import Place, connected, place_of
+from umbel.redisurl import BROKER_TIMEOUTS, Address, Servers, servers_of
 
-Argument = str | bytes | int | float
-Reply = Any
-"""What a server answers: bytes, int, None, or a list of these."""
+HEALTH_CHECK: Final = 25.0
+"""Seconds of idleness after which a connection is asked whether it still leads anywhere."""
+LOWEST: Final = 6, 2
 
-CONNECT_TIMEOUT: Final = 0.9
-REPLY_TIMEOUT: Final = 0.9
-"""Seconds; together with the one above below the 2 s within which a publish says yes or no."""
-
+_REPLICATED: Final = frozenset(("publish", "turn", "abandon", "dead_requeue"))
+"""Scripts whose effect must not be undone by a failover, where that is asked for."""
+_REFUSED_BY_THE_WRONG_ONE: Final = errors.MovedError, errors.ReadOnlyError
+_MOVING: Final = "is moving our keys to another node", "Work goes on when they are there"
 _SENTENCES: Final = (
     ("OOM", "is at its memory limit", "Give it more memory (maxmemory), or let workers catch up"),
     ("LOADING", "is still loading its data", "Wait, then repeat the call"),
@@ -39,6 +44,21 @@ _SENTENCES: Final = (
     ("WRONGPASS", "refuses this user or password", "Look at both in the URL"),
     ("NOPERM", "doesn't let this user do that", "Give the user the right (ACL SETUSER)"),
     ("MASTERDOWN", "is a replica without its primary", "Name the primary in the URL"),
+    ("MOVED", "doesn't agree with its cluster on who has our keys", "Wait until it does"),
+    ("ASK", "is moving our keys to another node", "It takes up work again when they are there"),
+    (
+        "TRYAGAIN",
+        "is moving our keys to another node",
+        "It takes up work again when they are there",
+    ),
+    ("CLUSTERDOWN", "is a cluster that isn't whole", "Look at CLUSTER INFO"),
+    ("CROSSSLOT", "is a cluster", "Write redis+cluster:// in place of redis://"),
+    ("NOREPLICAS", "has fewer replicas than it wants (min-replicas-to-write)", "Start them"),
+    (
+        "WRONGTYPE",
+        "has something of another program's under one of our keys",
+        "Look at the docs for the names of keys, and set global_keyprefix",
+    ),
 )
 
 
@@ -59,125 +79,249 @@ with contextlib.suppress(ImportError):
     pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
 
 
-class Wire(Protocol):
-    """A connection of redis-py, as far as it is used here; redis-py leaves it without types."""
-
-    def connect(self) -> None: ...
-    def disconnect(self) -> None: ...
-    def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None: ...
-    def send_command(self, *command: Argument, check_health: bool = True) -> None: ...
-    def read_response(self, disable_decoding: bool = False) -> Reply: ...
-    def can_read(self, timeout: float = 0) -> bool: ...
-
-
-_Idle = tuple[Wire, Callable[[float], list[tuple[int, int]]]]
-"""A connection, and the question whether there is something to read."""
+_Idle = tuple[Wire, Callable[[float], list[tuple[int, int]]], int, float]
+"""A connection, the question whether there is something to read, the link's generation when it was
+made, and when it was used last (monotonic)."""
 
 
 class ReplyLost(Exception):
     """The request was sent whole; whether it was carried out nobody knows."""
 
 
-def address_of(url: str) -> Address:
-    """Where a broker's URL leads. Raises `ImproperlyConfigured`.
-
-    What the URL doesn't say of timeouts is short, since a publish has to be over within 2 s.
-    """
-    timeouts = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": REPLY_TIMEOUT}
-    return Address.of("broker_url", url, timeouts)
+def servers_at(url: str) -> Servers:
+    """Where a broker's URL leads. Raises `ImproperlyConfigured`."""
+    return servers_of("broker_url", url, BROKER_TIMEOUTS)
 
 
-def connection_to(address: Address) -> Wire:
-    """A connection, not yet made, which makes itself once and doesn't wait for better times."""
-    options: dict[str, Any] = dict(address.options)
-    options.pop("retry_on_timeout", None)
-    options |= {"db": address.db, "protocol": 2, "retry": Retry(NoBackoff(), 0)}
-    kind: Any = Connection
-    if address.path is not None:
-        kind = UnixDomainSocketConnection
-        options.pop("socket_keepalive", None)
-        options["path"] = address.path
-    else:
-        options |= {"host": address.host, "port": address.port, **(address.tls or {})}
-        if address.tls is not None:
-            kind = SSLConnection
-    connection: Wire = kind(**options)
-    return connection
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """How many connections a link has at once, and how long one waits for one of them."""
+
+    limit: int | None = None
+    """None: as many as there are callers."""
+    patience: float | None = None
+    """Seconds; None: as long as it takes."""
+    keeps: bool = True
+    """Connections for the next caller."""
 
 
 class Link:
     """Calls to a server. Thread-safe; of one process. Raises `unavailable`, and `ReplyLost`."""
 
-    def __init__(self, address: Address, unavailable: type[OperationalError]) -> None:
-        self.address = address
+    def __init__(
+        self,
+        servers: Servers,
+        unavailable: type[OperationalError],
+        pool: Pool | None = None,
+        replicas: int = 0,
+    ) -> None:
+        """`replicas`: how many must have what a script of `_REPLICATED` stores."""
+        self.place: Place = place_of(servers)
+        self.generation = 0
+        """Rises when the connections that there are may lead to the wrong server."""
         self._unavailable = unavailable
+        self._pool = pool or Pool()
         self._idle: deque[_Idle] = deque()
         self._closed = False
+        # Only where connections are limited: those that there are, and who waits for one.
+        self._made = self._waiting = 0
+        self._freed = threading.Condition()
+        options = self.place.options.options
+        self._replicas = replicas
+        answer: float = options.get("socket_timeout") or inf
+        # Half of the time for an answer is the script's.
+        self._waiting_for_replicas = ("WAIT", replicas, int(min(answer, 2.0) * 500))
+        self._in_time: float = options.get("socket_connect_timeout") or inf
+        self._checked_after: float = options.get("health_check_interval") or HEALTH_CHECK
+        self._is_watched = self.place.is_watched
+        self._meant: Address | None = None
+        slot_key = self.place.slot_key
+        self._keys: tuple[Argument, ...] = (0,) if slot_key is None else (1, slot_key)
+
+    @property
+    def location(self) -> str:
+        return self.place.location
 
     def open(self) -> None:
-        """Raises where the server doesn't answer."""
+        """Raises where the server doesn't answer, or is too old."""
         self._closed = False
-        self.call("PING")
+        try:
+            said = self.call("HELLO")
+        except OperationalError as error:
+            if "unknown command" not in str(error):
+                raise
+            said = ()
+        known = dict(zip(said[::2], said[1::2], strict=True))
+        version = known.get(b"version", b"below 6").decode()
+        if not _is_at_least(version, LOWEST):
+            raise ImproperlyConfigured(
+                f"{self.location} is Redis {version}; expected Redis 6.2 or newer, or Valkey"
+            )
 
     def close(self) -> None:
         self._closed = True
-        while self._idle:
-            self._idle.pop()[0].disconnect()
+        self._let_go()
+
+    def connect(self) -> Wire:
+        """A connection of the caller's own. Raises redis-py's errors, and `OSError`."""
+        try:
+            return connected(self.place, self._in_time)
+        except (errors.RedisError, OSError):
+            self._let_go()
+            raise
+
+    def failed(self, error: BaseException, generation: int) -> bool:
+        """Let go of what may lead to the wrong server, or into nothing, if that wasn't done since
+        `generation`, when the connection that has failed was made. Whether it is done."""
+        if generation == self.generation:
+            if not self.place.failed(error) and isinstance(error, errors.ResponseError):
+                return False
+            self._let_go()
+        return True
+
+    def look(self) -> None:
+        """Let go of connections to a server that isn't meant any more, although it answers."""
+        if (now := self.place.now()) != self._meant:
+            if self._meant is not None:
+                self._let_go()
+            self._meant = now
 
     def call(self, *command: Argument) -> Reply:
         """One command's reply."""
         return self.calls([command])[0]
 
-    def calls(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
-        """The replies to several commands, sent together."""
-        idle = connection, _ = self._take()
+    def calls(self, commands: Sequence[Sequence[Argument]], again: int = 3) -> list[Reply]:
+        """The replies to several commands, sent together; all of them anew where the wrong server
+        has refused one."""
+        idle = self._take()
         try:
             packed = b"".join([pack(tuple(command)) for command in commands])
-            connection.send_packed_command([packed], check_health=False)
+            idle[0].send_packed_command([packed], check_health=False)
         except (errors.RedisError, OSError) as error:
-            connection.disconnect()
+            self._discard(idle[0])
+            self.failed(error, idle[2])
             raise self.refused(error) from error
-        return self._read(idle, len(commands))
+        except BaseException:
+            self._discard(idle[0])
+            raise
+        replies, failed = self._read(idle, len(commands))
+        if failed is None:
+            return replies
+        if isinstance(failed, errors.NoScriptError):
+            raise failed
+        is_elsewhere = self.failed(failed, idle[2])
+        if again and is_elsewhere and isinstance(failed, _REFUSED_BY_THE_WRONG_ONE):
+            return self.calls(commands, again - 1)
+        raise self.refused(failed) from failed
 
     def run(self, script: Script, *arguments: Argument) -> Reply:
         """A script's reply; the server is given its text when it doesn't know it (any more)."""
         try:
-            return self.calls([("EVALSHA", script.sha, 0, *arguments)])[0]
+            return self._run(script, ("EVALSHA", script.sha, *self._keys, *arguments))
         except errors.NoScriptError:
-            return self.calls([("EVAL", script.text, 0, *arguments)])[0]
+            return self._run(script, ("EVAL", script.text, *self._keys, *arguments))
+
+    def _run(self, script: Script, command: Sequence[Argument]) -> Reply:
+        if not self._replicas or script.name not in _REPLICATED:
+            return self.calls([command])[0]
+        reply, count = self.calls([command, self._waiting_for_replicas])
+        if count < self._replicas:
+            raise ReplyLost from ConnectionError(
+                f"it is stored, and {count} replicas say that they have it, where wait_replicas is "
+                f"{self._replicas}"
+            )
+        return reply
 
     def refused(self, error: BaseException) -> OperationalError:
         """What is raised for an error of a request that was not carried out."""
-        return self._unavailable(_sentence(self.address.location, error))
+        return self._unavailable(_sentence(self.location, error))
 
     def lost(self, error: BaseException) -> OperationalError:
         """The same for a request of which nobody knows, and that may be repeated."""
-        server = self.address.location
-        return self._unavailable(f"{server} was asked and its answer was lost: {error.__cause__}")
+        return self._unavailable(
+            f"{self.location} was asked and its answer was lost: {error.__cause__}"
+        )
 
     def _take(self) -> _Idle:
         """A connection that is made and has nothing left to read."""
-        while self._idle:
-            try:
-                connection, poll = self._idle.pop()
-            except IndexError:
-                break
-            # Something to read where nothing was asked: the end.
-            if not poll(0):
-                return connection, poll
-            connection.disconnect()
-        connection = connection_to(self.address)
+        limit = self._pool.limit
+        if self._is_watched:
+            self.look()
+        while True:
+            while self._idle:
+                try:
+                    idle = connection, poll, generation, used_at = self._idle.pop()
+                except IndexError:
+                    break
+                # Something to read where nothing was asked: the end.
+                if not poll(0) and (
+                    time.monotonic() - used_at < self._checked_after
+                    or self._answers(connection, generation)
+                ):
+                    return idle
+                self._discard(connection)
+            if limit is None or self._may_make_one(limit):
+                return self._make()
+
+    def _make(self) -> _Idle:
+        generation = self.generation
         try:
-            connection.connect()
+            connection = self.connect()
         except (errors.RedisError, OSError) as error:
-            connection.disconnect()
+            self._free()
             raise self.refused(error) from error
         poller = select.poll()
         poller.register(socket_of(connection), select.POLLIN)
-        return connection, poller.poll
+        return connection, poller.poll, generation, 0.0
 
-    def _read(self, idle: _Idle, count: int) -> list[Reply]:
-        connection = idle[0]
+    def _answers(self, connection: Wire, generation: int) -> bool:
+        """Whether there is still somebody behind a connection that was idle for long."""
+        try:
+            ask(connection, "PING")
+        except (errors.RedisError, OSError) as error:
+            self.failed(error, generation)
+            return False
+        return True
+
+    def _may_make_one(self, limit: int) -> bool:
+        """Waits until the caller may make a connection; False: until one is idle."""
+        patience = self._pool.patience
+        with self._freed:
+            self._waiting += 1
+            try:
+                is_free = self._freed.wait_for(lambda: self._idle or self._made < limit, patience)
+            finally:
+                self._waiting -= 1
+            if not is_free:
+                raise self._unavailable(
+                    f"all {limit} connections to {self.location} were in use for {patience} s; "
+                    "nothing was done. Raise broker_pool_limit, or broker_pool_acquire_timeout"
+                )
+            if self._idle:
+                return False
+            self._made += 1
+            return True
+
+    def _free(self) -> None:
+        if self._pool.limit is not None:
+            with self._freed:
+                self._made -= 1
+                self._freed.notify()
+
+    def _discard(self, connection: Wire) -> None:
+        connection.disconnect()
+        self._free()
+
+    def _let_go(self) -> None:
+        """Of the idle connections; those in use are let go when they come back."""
+        self.generation += 1
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._discard(self._idle.pop()[0])
+
+    def _read(self, idle: _Idle, count: int) -> tuple[list[Reply], errors.ResponseError | None]:
+        """The replies, and the first of them that is an error."""
+        connection, poll, generation, _ = idle
         replies: list[Reply] = []
         failed: errors.ResponseError | None = None
         try:
@@ -187,29 +331,26 @@ class Link:
                 except errors.ResponseError as error:
                     failed = failed or error
         except (errors.RedisError, OSError) as error:
-            connection.disconnect()
+            self._discard(connection)
+            self.failed(error, generation)
             raise ReplyLost from error
         except BaseException:
             # An exception from a signal handler leaves a reply unread.
-            connection.disconnect()
+            self._discard(connection)
             raise
-        if self._closed:
-            connection.disconnect()
+        if self._closed or generation != self.generation or not self._pool.keeps:
+            self._discard(connection)
         else:
-            self._idle.append(idle)
-        if failed is not None:
-            self._raise(failed)
-        return replies
-
-    def _raise(self, error: errors.ResponseError) -> NoReturn:
-        if isinstance(error, errors.NoScriptError):
-            raise error
-        raise self.refused(error) from error
+            self._idle.append((connection, poll, generation, time.monotonic()))
+            if self._waiting:
+                with self._freed:
+                    self._freed.notify()
+        return replies, failed
 
 
-def socket_of(connection: Wire) -> Any:
-    """The socket of a connection that is made; redis-py has no public name for it."""
-    return connection._sock  # type: ignore[attr-defined]  # see above
+def _is_at_least(version: str, lowest: tuple[int, int]) -> bool:
+    numbers = [int(each) for each in version.split(".")[:2] if each.isdecimal()]
+    return tuple(numbers) >= lowest
 
 
 def _sentence(server: str, error: BaseException) -> str:
@@ -235,5 +376,11 @@ def _is_of(error: BaseException, code: str) -> bool:
         "READONLY": errors.ReadOnlyError,
         "NOPERM": errors.NoPermissionError,
         "WRONGPASS": errors.AuthenticationError,
+        "MOVED": errors.MovedError,
+        "ASK": errors.AskError,
+        "TRYAGAIN": errors.TryAgainError,
+        "CLUSTERDOWN": errors.ClusterDownError,
+        "CROSSSLOT": errors.ClusterCrossSlotError,
+        "MASTERDOWN": errors.MasterDownError,
     }
     return code in kinds and isinstance(error, kinds[code])

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from umbel.brokers.redis import routes
-from umbel.brokers.redis.link import Reply
 from umbel.brokers.redis.routes import NO_ROUTES, Routes
 from umbel.brokers.redis.server import Server, encode
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, RunLost, Unroutable
 from umbel.exchanges import Binding, clash, taken
 from umbel.message import Posting
+from umbel.redisconnecting import Reply
 
 _ROUTED_AGAIN: Final = 20
 """Times that routes may change while something is stored, before we say that it can't be."""

@@ -12,9 +12,10 @@ import msgspec
 
 from umbel.arguments import is_unicode
 from umbel.brokers.redis.keys import Keys
-from umbel.brokers.redis.link import Argument, Link, Reply, ReplyLost
+from umbel.brokers.redis.link import Link, ReplyLost
 from umbel.brokers.redis.scripts import Script, Scripts
 from umbel.clock import Clock
+from umbel.redisconnecting import Argument, Reply
 
 encode: Final = msgspec.msgpack.Encoder().encode
 """MessagePack, in which scripts are given what isn't flat."""
@@ -31,11 +32,11 @@ class Server:
         self.link = link
         self.keys = keys
         self.clock = clock
-        self.scripts = Scripts(keys, link.address.db)
+        self.scripts = Scripts(keys, link.place.options.db)
 
     @property
     def location(self) -> str:
-        return self.link.address.location
+        return self.link.location
 
     @property
     def now(self) -> str:

@@ -18,12 +18,15 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from umbel.brokers.redis.link import Argument, Reply, connection_to, pack, socket_of
+from umbel.brokers.redis.link import Link, pack
 from umbel.brokers.redis.server import Server
 from umbel.exceptions import BrokerUnavailable
-from umbel.redisurl import Address
+from umbel.redisconnecting import Argument, Reply, ask, socket_of
 
 INVALIDATED: Final = "__redis__:invalidate"
+SILENCE: Final = 2.0
+"""Seconds of silence after which a server that is listened to is asked whether it is there, and
+again this long until it is taken for gone."""
 LOOK_AGAIN: Final = 1.0
 """Seconds after which a waiter looks without having been told, should a word be lost."""
 
@@ -31,19 +34,13 @@ LOOK_AGAIN: Final = 1.0
 class Ear:
     """A connection that listens to channels, and can be rung by another thread."""
 
-    def __init__(self, address: Address) -> None:
-        self.connection = connection_to(address)
+    def __init__(self, link: Link) -> None:
+        self.generation = link.generation
+        self.connection = link.connect()
         self._heard: deque[Reply] = deque()
+        self._heard_at = time.monotonic()
+        self._asked_at: float | None = None
         self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            self.connection.connect()
-        except BaseException:
-            self.close()
-            raise
-
-    def ask(self, *command: Argument) -> Reply:
-        self.connection.send_command(*command, check_health=False)
-        return self.connection.read_response(disable_decoding=True)
 
     def subscribe(self, channels: Sequence[str]) -> None:
         """From the moment that this returns on, all is heard."""
@@ -57,9 +54,11 @@ class Ear:
                 self._heard.append(reply)
 
     def listen(self, seconds: float) -> Reply | None:
-        """What is heard next; None after the time or when rung."""
+        """What is heard next; None after the time, or when rung, or for the answer to `check`."""
         if self._heard:
             return self._heard.popleft()
+        self._check()
+        seconds = min(seconds, SILENCE)
         if not self.connection.can_read(0):
             poll = select.poll()
             poll.register(socket_of(self.connection), select.POLLIN)
@@ -71,7 +70,20 @@ class Ear:
                 return None
             if not ready:
                 return None
-        return self.connection.read_response(disable_decoding=True)
+        heard = self.connection.read_response(disable_decoding=True)
+        self._heard_at, self._asked_at = time.monotonic(), None
+        return None if heard[0] == b"pong" else heard
+
+    def _check(self) -> None:
+        """Ask a server that was silent for long; raise where it stays so. A connection of which
+        nobody has told us that it ended would be listened to for ever."""
+        now = time.monotonic()
+        if self._asked_at is None:
+            if now - self._heard_at > SILENCE:
+                self.connection.send_command("PING", check_health=False)
+                self._asked_at = now
+        elif now - self._asked_at > SILENCE and not self.connection.can_read(0):
+            raise TimeoutError(f"no answer for {SILENCE:g} s")
 
     def drain(self) -> None:
         """Forget what was heard so far."""
@@ -95,14 +107,19 @@ class Ear:
 class Waiter:
     """The eyes and the ear of one thread that waits. Raises the client's errors."""
 
-    def __init__(self, address: Address) -> None:
-        self._ear = Ear(address)
-        self._eyes = connection_to(address)
+    def __init__(self, link: Link) -> None:
+        self.generation = link.generation
+        self._eyes = link.connect()
         try:
-            number = self._ear.ask("CLIENT", "ID")
+            self._ear = Ear(link)
+        except BaseException:
+            self._eyes.disconnect()
+            raise
+        try:
+            number = ask(self._ear.connection, "CLIENT", "ID")
             self._ear.subscribe([INVALIDATED])
-            self._eyes.connect()
-            self._see("CLIENT", "TRACKING", "ON", "REDIRECT", number)
+            # Where the two of them reached two servers, the number means nobody: an error.
+            ask(self._eyes, "CLIENT", "TRACKING", "ON", "REDIRECT", number)
         except BaseException:
             self.close()
             raise
@@ -125,10 +142,6 @@ class Waiter:
     def close(self) -> None:
         self._eyes.disconnect()
         self._ear.close()
-
-    def _see(self, *command: Argument) -> Reply:
-        self._eyes.send_command(*command, check_health=False)
-        return self._eyes.read_response(disable_decoding=True)
 
 
 class Waiters:
@@ -178,6 +191,9 @@ class Waiters:
                 if self._interrupts > interrupts:
                     self._answered = self._interrupts
                     break
+                if waiter.generation != self._server.link.generation:
+                    self._drop(waiter)
+                    waiter = self._made()
                 due_in = self._due_in(waiter, queues)
                 left = deadline - time.monotonic()
                 if due_in <= 0 or left <= 0:
@@ -186,6 +202,7 @@ class Waiters:
                 waiter.sleep(min(left, due_in, LOOK_AGAIN))
         except (RedisError, OSError) as error:
             self._drop(waiter)
+            self._server.link.failed(error, waiter.generation)
             raise self._server.link.refused(error) from error
         except BaseException:
             self._drop(waiter)
@@ -200,17 +217,20 @@ class Waiters:
         try:
             return self._idle.pop()
         except IndexError:
-            pass
+            return self._made()
+
+    def _made(self) -> Waiter:
         link = self._server.link
         try:
-            waiter = Waiter(link.address)
+            waiter = Waiter(link)
         except (RedisError, OSError) as error:
             raise link.refused(error) from error
         self._all.append(waiter)
         return waiter
 
     def _drop(self, waiter: Waiter) -> None:
-        self._all.remove(waiter)
+        with contextlib.suppress(ValueError):  # dropped before, and none came after it
+            self._all.remove(waiter)
         waiter.close()
 
     def _due_in(self, waiter: Waiter, queues: Sequence[str]) -> float:
@@ -237,19 +257,19 @@ class RedisSubscription:
     heard.
     """
 
-    def __init__(self, address: Address, names: dict[str, str]) -> None:
+    def __init__(self, link: Link, names: dict[str, str]) -> None:
         """`names`: the channels by their names on the server."""
-        self._address = address
+        self._link = link
         self._names = {name.encode(): channel for name, channel in names.items()}
         self._ear: Ear | None = None
         self._closed = False
         try:
             self._connect()
         except (RedisError, OSError) as error:
-            raise BrokerUnavailable(f"{address.location} can't be reached: {error}") from error
+            raise BrokerUnavailable(f"{link.location} can't be reached: {error}") from error
 
     def _connect(self) -> Ear:
-        ear = Ear(self._address)
+        ear = Ear(self._link)
         try:
             ear.subscribe([name.decode() for name in self._names])
         except BaseException:
@@ -263,13 +283,17 @@ class RedisSubscription:
         while not self._is_over():
             left = deadline - time.monotonic()
             try:
+                if self._ear is not None and self._ear.generation != self._link.generation:
+                    raise ConnectionError("it may lead to the wrong server by now")
                 heard = (self._ear or self._connect()).listen(left)
             except (RedisError, OSError, ValueError) as error:
+                generation = -1 if self._ear is None else self._ear.generation
                 self._let_go()
+                self._link.failed(error, generation)
                 if self._is_over():
                     return None
                 raise BrokerUnavailable(
-                    f"the connection to {self._address.location} was lost: {error}"
+                    f"the connection to {self._link.location} was lost: {error}"
                 ) from error
             if heard is not None and heard[0] == b"message":
                 return self._names[heard[1]], heard[2]

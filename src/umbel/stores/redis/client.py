@@ -6,14 +6,16 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from umbel.exceptions import ImproperlyConfigured, StoreUnavailable
 from umbel.polling import answer_by, answered_by
-from umbel.redisurl import Address
+from umbel.redisurl import CONNECT_TIMEOUT, Address, Servers
 
 if TYPE_CHECKING:
     from redis import ConnectionPool
+
+    from umbel.redisplaces import Place
 
 Record = bytes | None
 
@@ -42,7 +44,7 @@ class Client:
     under it: all that the store sends may be repeated.
     """
 
-    def __init__(self, address: Address, name: str, script: str) -> None:
+    def __init__(self, servers: Servers, name: str, script: str) -> None:
         """`name` is what errors call the store; `script` is the one that `run` runs."""
         try:
             import redis
@@ -50,10 +52,12 @@ class Client:
             raise ImproperlyConfigured(
                 "a result store on Redis needs redis-py; install it: pip install 'umbel[redis]'"
             ) from error
+        from umbel.redisplaces import place_of
+
         self._name = name
-        self._timeout: float = address.options.get("socket_timeout") or inf
+        self._timeout: float = servers.server.options.get("socket_timeout") or inf
         # What redis-py returns depends on its options, and its types don't say on which.
-        self._pool: Any = _pool(address)
+        self._pool: Any = _pool(place_of(servers), servers.server)
         self._redis: Any = redis.Redis(connection_pool=self._pool)
         self._script: Callable[..., Any] = self._redis.register_script(script)
         try:
@@ -147,8 +151,13 @@ class Client:
 
 class _Punctual:
     """Makes a connection of redis-py so that connecting, the words that it begins with included,
-    ends within its `socket_connect_timeout`, and when nobody waits for the answer any more."""
+    ends within its `socket_connect_timeout`, and when nobody waits for the answer any more; to the
+    server that its place means just then."""
 
+    place: Place
+    host: str
+    port: int
+    _goal: Address | None = None
     _sock: Any
     _parser: Any
     socket_timeout: float | None
@@ -159,18 +168,50 @@ class _Punctual:
             self._connect_in_time(self.socket_timeout, self.socket_connect_timeout)
 
     def _connect_in_time(self, answer: float | None, connecting: float | None) -> None:
-        left = max(0.001, answer_by() - time.monotonic())
-        limit = min(connecting or inf, left)
-        self.socket_connect_timeout = limit if limit < inf else None
-        limit = min(answer or inf, limit)
-        self.socket_timeout = limit if limit < inf else None
+        limit = min(connecting or inf, max(0.001, answer_by() - time.monotonic()))
+        self._goal = None
         try:
+            self._goal = self._goes_to(time.monotonic() + min(limit, CONNECT_TIMEOUT))
+            self.socket_connect_timeout = limit if limit < inf else None
+            limit = min(answer or inf, limit)
+            self.socket_timeout = limit if limit < inf else None
             super().connect()  # type: ignore[misc]
+            self.place.check(self)  # type: ignore[arg-type]  # what is beside it makes it a Wire
+        except (OSError, _errors().RedisError) as error:
+            self.disconnect()
+            self.place.failed(error, self._goal)
+            raise
         finally:
             self.socket_timeout, self.socket_connect_timeout = answer, connecting
         # They have taken over the time that was for connecting.
         self._sock.settimeout(answer)
         self._parser.on_connect(self)
+
+    def _goes_to(self, deadline: float) -> Address:
+        address = self.place.address(deadline)
+        if address.path is None:
+            self.host, self.port = address.host, address.port
+        return address
+
+    def send_packed_command(self, *args: Any, **options: Any) -> None:
+        if self.place.is_watched and self.place.now() != self._goal:
+            self.disconnect()  # and so it is made anew, to the server that is meant now
+        super().send_packed_command(*args, **options)  # type: ignore[misc]
+
+    def disconnect(self, *args: Any) -> None:
+        super().disconnect(*args)  # type: ignore[misc]
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        """What the wrong server refuses counts as a broken connection: it is made anew, to the
+        right one, and asked again."""
+        errors = _errors()
+        try:
+            return super().read_response(*args, **options)  # type: ignore[misc]
+        except (errors.MovedError, errors.ReadOnlyError) as error:
+            if not self.place.failed(error):
+                raise
+            self.disconnect()
+            raise errors.ConnectionError(f"this server isn't the one any more: {error}") from error
 
 
 def unavailable(name: str, error: Exception) -> StoreUnavailable:
@@ -178,22 +219,20 @@ def unavailable(name: str, error: Exception) -> StoreUnavailable:
     return StoreUnavailable(f"The result store {name} can't be used now: {text}.")
 
 
-def _pool(address: Address) -> ConnectionPool:
+def _pool(place: Place, server: Address) -> ConnectionPool:
     from redis import connection as kinds
 
-    options = _options(address)
-    kind: Any = kinds.Connection
-    if address.path is not None:
-        kind = kinds.UnixDomainSocketConnection
-    elif address.tls is not None:
-        kind = kinds.SSLConnection
-    kind = type(kind.__name__, (_Punctual, kind), {})
-    if address.max_connections is None:
+    from umbel.redisconnecting import kind_of
+
+    options = _options(server)
+    of_redis = kind_of(server)
+    kind: Any = type(of_redis.__name__, (_Punctual, of_redis), {"place": place})
+    if server.max_connections is None:
         return kinds.ConnectionPool(connection_class=kind, **options)
     make: Any = kinds.BlockingConnectionPool
     # Who finds all in use waits for one, as long as for an answer.
     pool: ConnectionPool = make(
-        max_connections=address.max_connections,
+        max_connections=server.max_connections,
         timeout=options.get("socket_timeout"),
         connection_class=kind,
         **options,
@@ -201,23 +240,23 @@ def _pool(address: Address) -> ConnectionPool:
     return pool
 
 
-def _options(address: Address) -> dict[str, Any]:
+def _options(server: Address) -> dict[str, Any]:
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    options: dict[str, Any] = dict(address.options)
+    from umbel.redisconnecting import options_of
+
+    options = options_of(server)
     again: tuple[type[Exception], ...] = (redis.ConnectionError,)
     if options.pop("retry_on_timeout", False):
         again = (redis.ConnectionError, redis.TimeoutError)
-    options["retry"] = Retry(NoBackoff(), 1, again)
-    if address.path is not None:
-        options["path"] = address.path
-        options.pop("socket_keepalive", None)
-    else:
-        options |= {"host": address.host, "port": address.port, **(address.tls or {})}
-    return options | {"db": address.db, **_FORM}
+    # The older protocol: in the newer one what a subscription brings comes between replies.
+    return {**options, "decode_responses": False, "retry": Retry(NoBackoff(), 1, again)}
 
 
-# The older protocol: in the newer one what a subscription brings comes between replies.
-_FORM: Final = {"protocol": 2, "decode_responses": False}
+def _errors() -> Any:
+    """redis-py's exceptions: it may not be installed where this module is read."""
+    from redis import exceptions
+
+    return exceptions

@@ -26,7 +26,7 @@ from umbel.exceptions import BackendGetMetaError, BackendStoreError, StoreUnavai
 from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
 from umbel.polling import Interrupts
-from umbel.redisurl import Address, key_prefix
+from umbel.redisurl import Servers, key_prefix
 from umbel.serialization import JSON
 from umbel.states import READY_STATES, SUCCESS
 from umbel.stored import decode_meta
@@ -52,31 +52,31 @@ _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class RedisStore:
-    """States and values by task id, on one server. `transport` is
+    """States and values by task id, on one server at a time. `transport` is
     `result_backend_transport_options`."""
 
     def __init__(
         self,
-        address: Address,
+        servers: Servers,
         transport: Mapping[str, object] = _NO_OPTIONS,
         *,
         form: ResultFormat = JSON_RESULTS,
         clock: Clock = SYSTEM,
     ) -> None:
-        self._address = address
-        self._prefix = key_prefix(transport) + KEY
+        self._servers = servers
+        self._prefix = key_prefix(transport, servers) + KEY
         self._form = form
         self._clock = clock
         self._interrupts = Interrupts()
         self._opened: Client | None = None
-        check = address.options.get("health_check_interval") or CHECK
+        check = servers.server.options.get("health_check_interval") or CHECK
         self._listener = Listener(self._listening_connection, check)
 
     @property
     def location(self) -> str:
         """That of a broker on the same server, where its scripts can read what is stored."""
         is_plain = self._form.serializer is JSON and self._form.compression is None
-        server = self._address.location
+        server = self._servers.location
         return server if is_plain else f"{server} ({self._form.serializer.name})"
 
     @property
@@ -87,7 +87,7 @@ class RedisStore:
     def open(self) -> None:
         if self._opened is not None:
             return
-        self._opened = Client(self._address, self.location, _KEEP)
+        self._opened = Client(self._servers, self.location, _KEEP)
         try:
             self._opened.ping()
         except StoreUnavailable as error:
