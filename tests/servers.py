@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import itertools
 import os
 import pwd
 import shutil
@@ -412,7 +413,14 @@ def redis_over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s
          "-addext", "subjectAltName=IP:127.0.0.1"],
         check=True, capture_output=True,
     )  # fmt: skip
-    for file in (folder, *folder.parents[:2], certificate, key):
+    above = [each for each in folder.parents if each.owner() == folder.owner()]
+    shared = Path(tempfile.gettempdir())
+    for file in (
+        folder,
+        *itertools.takewhile(lambda each: each != shared, above),
+        certificate,
+        key,
+    ):
         file.chmod(0o755)
     port = _free_port()
     server = Redis(

@@ -52,27 +52,27 @@ def test_plain_data_comes_back(name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "kept_by"),
     [
-        (b"\xff\x00", {"json", "msgpack", "yaml", "pickle"}),
-        (datetime.fromisoformat("2026-01-02T03:04:05.000006"), {"json", "yaml", "pickle"}),
-        (datetime(2026, 1, 2, tzinfo=UTC), {"json", "yaml", "pickle"}),
-        (date(2026, 1, 2), {"json", "yaml", "pickle"}),
-        (time(3, 4, 5), {"json", "pickle"}),
-        (Decimal("1.10"), {"json", "pickle"}),
-        (UUID(int=5), {"json", "pickle"}),
-        (timedelta(1), {"pickle"}),
-        ({1, 2}, {"pickle"}),
-        (frozenset({1}), {"pickle"}),
-        (1 + 2j, {"pickle"}),
-        (2**70, {"json", "yaml", "pickle"}),
-        ({1: "a"}, {"yaml", "pickle"}),
-        (math.inf, {"json", "msgpack", "yaml", "pickle"}),
-        ("\ud800", {"json", "pickle"}),
+        (b"\xff\x00", "json msgpack yaml pickle"),
+        (datetime.fromisoformat("2026-01-02T03:04:05.000006"), "json yaml pickle"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "json yaml pickle"),
+        (date(2026, 1, 2), "json yaml pickle"),
+        (time(3, 4, 5), "json pickle"),
+        (Decimal("1.10"), "json pickle"),
+        (UUID(int=5), "json pickle"),
+        (timedelta(1), "pickle"),
+        ({1, 2}, "pickle"),
+        (frozenset({1}), "pickle"),
+        (1 + 2j, "pickle"),
+        (2**70, "json yaml pickle"),
+        ({1: "a"}, "yaml pickle"),
+        (math.inf, "json msgpack yaml pickle"),
+        ("\ud800", "json pickle"),
     ],
     ids=repr,
 )
 @pytest.mark.parametrize("name", ["json", *BINARY])
-def test_each_value_comes_back_or_is_refused(name: str, value: object, kept_by: set[str]) -> None:
-    if name in kept_by:
+def test_each_value_comes_back_or_is_refused(name: str, value: object, kept_by: str) -> None:
+    if name in kept_by.split():
         back = through(name, value)
         assert back == value
         assert type(back) is type(value)
