@@ -22,6 +22,8 @@ class Configured:
 
     default_settings: ClassVar[Mapping[str, object]] = {}
     """Defaults of this class of apps, where they aren't Umbel's."""
+    hands_back: ClassVar[bool] = False
+    """Whether the last worker that stops leaves its queues to Celery's (`umbel.handback`)."""
 
     def __init__(self, namespace: str, clock: Clock, given: Mapping[str, Any]) -> None:
         self.namespace = namespace

@@ -66,6 +66,9 @@ class Features(Struct, frozen=True):
     exclusive_turns: bool = False
     """A turn keeps all other processes out until it has ended, and needs this process's
     interpreter for that; so no task is started meanwhile, since it might not let go of it."""
+    shared_with_celery: bool = False
+    """Celery's workers may use the same queues. `tend` gives back what dead ones of them held, and
+    `hand_back` lets them have what our own keys hold. Else neither does anything."""
     priority_steps: tuple[int, ...] = tuple(range(10))
     """The priorities that are told apart, ascending from 0: each other one counts as the largest
     of these that isn't above it."""
@@ -96,6 +99,14 @@ class Turn(Struct, frozen=True):
     """(lease, sentence): a follow-up was unroutable; the delivery is still leased."""
     revocations: int = 0
     """The version of the revocation log."""
+
+
+class HandedBack(Struct, frozen=True):
+    """What `hand_back` found. `delayed` messages are now Celery's to deliver; `buried` ones, which
+    had begun when their worker died, are dead letters now."""
+
+    delayed: int = 0
+    buried: int = 0
 
 
 class RunRecord(Struct, frozen=True):
@@ -263,6 +274,19 @@ class Broker(Protocol):
 
     def held(self, owner: str) -> frozenset[int]:
         """The leases that the broker takes for this owner's."""
+        ...
+
+    def tend(self) -> float:
+        """Do what the broker needs done now and then by any living worker; the seconds until it is
+        due again. `inf`: it never is."""
+        ...
+
+    def hand_back(self) -> HandedBack:
+        """Put what our own keys hold where Celery's workers find it: what is due later among what
+        waits, with its due time as its `eta`, and what awaits burial, which no Celery worker would
+        do, among the dead letters. It is for when no worker of ours runs any more; what one leases
+        stays, and one that comes later takes the rest up again.
+        """
         ...
 
     def broadcast(self, channel: str, payload: bytes) -> None:

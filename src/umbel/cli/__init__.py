@@ -29,6 +29,7 @@ COMMANDS = {
     "dead": "List, show, requeue and delete dead letters.",
     "why": "Say where a task is and what it waits for.",
     "status": "Show which workers are online.",
+    "handback": "Leave the queues to Celery's workers.",
     "settings": "Show the settings of an app, or explain some.",
     "shell": "Start a Python shell with the app and its tasks.",
     "report": "Show what a bug report needs: versions, settings.",

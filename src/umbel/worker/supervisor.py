@@ -23,6 +23,7 @@ from typing import Final, NoReturn
 
 from umbel import signals
 from umbel.exceptions import OperationalError
+from umbel.handback import hand_back_after_the_last
 from umbel.ports import Beat, Revocation, RunRecord
 from umbel.worker.children import LAST_JOBS, Children
 from umbel.worker.control import Control
@@ -212,6 +213,11 @@ class Supervisor:
             logger.error("%s A later worker on this host takes over what is left.", error)
             return
         self._setup.board.remove()
+        if self._setup.app.hands_back:
+            try:
+                hand_back_after_the_last(self._setup.app)
+            except OperationalError as error:
+                logger.error("%s Nothing was handed back: run umbel handback.", error)
 
     def _end_lost_run(self) -> int:
         """The run is another's by now: nothing of it may go on. Start again as a new one, unless
@@ -301,6 +307,7 @@ class Supervisor:
         if (now := time.monotonic()) >= self._look_for_peers_at:
             self._look_for_peers_at = now + LOOK_FOR_PEERS
             self._undertaker.inherit(self._peers)
+        self._undertaker.tend_when_due()
         if now >= self._prune_at:
             self._prune_at = now + PRUNE
             self._undertaker.prune()

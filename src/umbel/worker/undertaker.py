@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import threading
@@ -34,6 +35,8 @@ from umbel.worker.storing import store_first, without_results
 logger = logging.getLogger("umbel.worker")
 
 FIRST_PAUSE: Final = 0.05
+TEND_AGAIN: Final = 10.0
+"""Seconds after which a broker that couldn't be tended is tended again."""
 _unpack_settlement = msgspec.msgpack.Decoder(Settlement).decode
 Job = Callable[[], None]
 LostBy = Callable[[int], Lost]
@@ -61,6 +64,8 @@ class Undertaker:
         self._giving_up = threading.Event()
         self._freeing: set[str] = set()
         """Owners for which a job waits already."""
+        self._tend_at = 0.0
+        """Monotonic time at which the broker is to be tended; infinite while that is under way."""
         self.set_aside_at = 0.0
         """Monotonic time at which something was last set aside for burial; 0 is never."""
         self.failed = False
@@ -119,6 +124,22 @@ class Undertaker:
         if self._store is not None:
             store = self._store
             self._jobs.put(lambda: _prune(store, self._keep))
+
+    def tend_when_due(self) -> None:
+        """Do what the broker needs done now and then, at the start too (`Broker.tend`)."""
+
+        def job() -> None:
+            due_in = TEND_AGAIN
+            try:
+                due_in = self._broker.tend()
+            except OperationalError as error:
+                # What others left has time; what this worker's dead held has not.
+                logger.warning("%s It is looked after again in %g s.", error, due_in)
+            self._tend_at = time.monotonic() + due_in
+
+        if time.monotonic() >= self._tend_at:
+            self._tend_at = math.inf
+            self._jobs.put(job)
 
     def inherit(self, peers: Sequence[RunRecord]) -> None:
         """Take over runs of this host whose processes are all gone, at once."""

@@ -31,6 +31,7 @@ from umbel.ports import (
     DeadLetter,
     Delayed,
     Features,
+    HandedBack,
     Leased,
     Location,
     QueueStats,
@@ -287,6 +288,12 @@ class MemoryBroker:
         with self._state.lock:
             holder = self._state.owners.get(owner)
             return frozenset() if holder is None else frozenset(holder.leases)
+
+    def tend(self) -> float:
+        return inf
+
+    def hand_back(self) -> HandedBack:
+        return HandedBack()
 
     # Broker: broadcasts
 

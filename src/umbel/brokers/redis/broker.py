@@ -8,9 +8,10 @@ of its subject, the subjects' meeting here. Time comes from this driver's clock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Final
 
-from umbel.brokers.redis import dead, forms, inspecting, revoking
+from umbel.brokers.redis import dead, forms, inspecting, revoking, sharing
 from umbel.brokers.redis.keys import Keys
 from umbel.brokers.redis.link import Link, Pool, ReplyLost, servers_at
 from umbel.brokers.redis.routes import Routes
@@ -30,6 +31,7 @@ from umbel.ports import (
     BrokerOptions,
     DeadLetter,
     Features,
+    HandedBack,
     Location,
     QueueStats,
     Revocation,
@@ -38,7 +40,7 @@ from umbel.ports import (
     Turn,
 )
 from umbel.redisconnecting import Reply
-from umbel.redisurl import Servers
+from umbel.redisurl import Cluster, Servers
 
 REMEMBERED: Final = 7 * 86_400.0
 """Seconds for which a run that has ended is still told so."""
@@ -72,6 +74,7 @@ class RedisBroker:
         self._scripts = self._server.scripts
         self._router = Router(self._server)
         self._waiters = Waiters(self._server)
+        self._restorer = sharing.Restorer(self._server, self._router)
         limits = options.dead_max_count, options.dead_max_age, options.dead_max_bytes
         self._limits = limits
         self._packed_limits = encode(limits)
@@ -84,6 +87,7 @@ class RedisBroker:
             lease_records=True,
             find=True,
             wait_takes=False,
+            shared_with_celery=not isinstance(servers, Cluster),
             priority_steps=self._keys.steps,
         )
 
@@ -252,6 +256,19 @@ class RedisBroker:
 
     def held(self, owner: str) -> frozenset[int]:
         return frozenset(map(int, self._server.call("HKEYS", self._keys.own(f"leases:{owner}"))))
+
+    def tend(self) -> float:
+        if not self.features.shared_with_celery:
+            return inf
+        self._restorer.restore()
+        return sharing.LOOK
+
+    def hand_back(self) -> HandedBack:
+        if not self.features.shared_with_celery:
+            return HandedBack()
+        delayed = sharing.hand_back_delayed(self._server)
+        buried = self._server.run(self._scripts.bury_lost, self._server.now, self._packed_limits)
+        return HandedBack(delayed, buried)
 
     # Broker: broadcasts
 

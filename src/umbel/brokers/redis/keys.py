@@ -6,6 +6,10 @@ Kombu's, as Celery has them; ``global_keyprefix`` stands before every key, also 
     <queue><sep><step>           list    priorities from 3, 6 and 9 on
     _kombu.binding.<exchange>    set     routing key, pattern, queue, with <sep> between them
     _kombu.binding_permanent.…   set     the same
+    unacked                      hash    tag: [message, exchange, routing key] (JSON), what Celery's
+                                         workers hold; we only ever take from it
+    unacked_index                zset    unix seconds of the delivery: tag
+    unacked_mutex                string  who looks for what dead workers of Celery's held
 
 An element is Kombu's envelope (JSON). What we put there has one key more, the first one, which
 Celery passes over: ``"umbel": "<state>"``. It holds the message's place in the order of arrival and
@@ -58,7 +62,47 @@ from umbel.exceptions import ImproperlyConfigured
 
 SEP: Final = "\x06\x16"
 STEPS: Final = (0, 3, 6, 9)
+UNACKED: Final = {
+    "unacked_key": "unacked",
+    "unacked_index_key": "unacked_index",
+    "unacked_mutex_key": "unacked_mutex",
+}
 BINDINGS: Final = ("_kombu.binding.", "_kombu.binding_permanent.")
+
+
+@dataclass(frozen=True, slots=True)
+class Unacked:
+    """Where Celery's workers keep what they hold, and after how many seconds it is another's.
+
+    The names are Kombu's transport options ``unacked_key``, ``unacked_index_key`` and
+    ``unacked_mutex_key``.
+    """
+
+    messages: str = "unacked"
+    index: str = "unacked_index"
+    mutex: str = "unacked_mutex"
+    visibility_timeout: float = 3600.0
+
+    @classmethod
+    def of(cls, transport: Mapping[str, object]) -> Unacked:
+        """From `broker_transport_options`. Raises `ImproperlyConfigured`."""
+        names: list[str] = []
+        for option, name in UNACKED.items():
+            value = transport.get(option, name)
+            if not isinstance(value, str) or not value:
+                raise ImproperlyConfigured(
+                    f"broker_transport_options has {option}={value!r}; expected a text, such as "
+                    f"{name!r}"
+                )
+            names.append(value)
+        timeout = transport.get("visibility_timeout", 3600.0)
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+            raise ImproperlyConfigured(
+                f"broker_transport_options has visibility_timeout={timeout!r}; expected a number "
+                "of seconds above 0, such as 3600"
+            )
+        messages, index, mutex = names
+        return cls(messages, index, mutex, float(timeout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +113,7 @@ class Keys:
     sep: str = SEP
     steps: tuple[int, ...] = STEPS
     low_first: bool = False
+    unacked: Unacked = Unacked()
 
     @classmethod
     def of(cls, transport: Mapping[str, object], *, low_first: bool) -> Keys:
@@ -88,7 +133,8 @@ class Keys:
                     f"{'shop:' if name != 'sep' else SEP!r}"
                 )
             texts[name] = value
-        return cls(texts["global_keyprefix"], texts["sep"], tuple(steps), low_first)
+        unacked = Unacked.of(transport)
+        return cls(texts["global_keyprefix"], texts["sep"], tuple(steps), low_first, unacked)
 
     @property
     def serve(self) -> tuple[int, ...]:

@@ -14,20 +14,24 @@ from umbel.brokers.redis.keys import Keys
 _STANDS_ON: Final[dict[str, Sequence[str]]] = {
     "abandon": ("common", "settling", "ending"),
     "beat": ("common", "settling", "ending"),
+    "bury_lost": ("common", "settling"),
     "dead_delete": ("common", "settling"),
     "dead_prune": ("common", "settling"),
     "dead_requeue": ("common", "settling", "revoking"),
     "declare": ("common",),
     "enlist": ("common",),
     "expedite": ("common",),
+    "hand_back": ("common",),
     "leave": ("common", "settling", "ending"),
     "promote": ("common",),
     "publish": ("common",),
     "purge": ("common", "settling", "ending"),
+    "restore": ("common",),
     "revoke": ("common",),
     "stats": ("common", "settling", "ending"),
     "turn": ("common", "settling"),
     "unbind": ("common", "settling", "ending"),
+    "unlock": ("common",),
     "unrevoke": ("common", "revoking"),
 }
 
@@ -54,20 +58,24 @@ class Scripts:
         made = {name: _script(name, constants) for name in _STANDS_ON}
         self.abandon = made["abandon"]
         self.beat = made["beat"]
+        self.bury_lost = made["bury_lost"]
         self.dead_delete = made["dead_delete"]
         self.dead_prune = made["dead_prune"]
         self.dead_requeue = made["dead_requeue"]
         self.declare = made["declare"]
         self.enlist = made["enlist"]
         self.expedite = made["expedite"]
+        self.hand_back = made["hand_back"]
         self.leave = made["leave"]
         self.promote = made["promote"]
         self.publish = made["publish"]
         self.purge = made["purge"]
+        self.restore = made["restore"]
         self.revoke = made["revoke"]
         self.stats = made["stats"]
         self.turn = made["turn"]
         self.unbind = made["unbind"]
+        self.unlock = made["unlock"]
         self.unrevoke = made["unrevoke"]
 
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from umbel.brokers.sqlite import dead, inspecting, revoking, routing, runs, turning
@@ -27,6 +28,7 @@ from umbel.ports import (
     BrokerOptions,
     DeadLetter,
     Features,
+    HandedBack,
     Location,
     QueueStats,
     Revocation,
@@ -251,6 +253,12 @@ class SqliteBroker:
     def held(self, owner: str) -> frozenset[int]:
         with self._database.read() as tx:
             return frozenset(row[0] for row in tx.execute(_HELD, (owner,)))
+
+    def tend(self) -> float:
+        return inf
+
+    def hand_back(self) -> HandedBack:
+        return HandedBack()
 
     # Broker: broadcasts
 

@@ -52,6 +52,7 @@ from umbel.testing.contract.life import (  # noqa: E402
     EnlistingContract,
     LivenessContract,
     MixedLeasesContract,
+    SharingContract,
 )
 from umbel.testing.contract.publishing import (  # noqa: E402
     BroadcastContract,
@@ -94,6 +95,7 @@ class BrokerContract(
     BegunContract,
     GivingBackContract,
     EnlistingContract,
+    SharingContract,
     LivenessContract,
     MixedLeasesContract,
     ReclaimContract,

@@ -14,6 +14,26 @@ from umbel.testing.contract.rig import DriverSuite, Hand, Rig, ids
 HOUR = 3600.0
 
 
+class SharingContract(DriverSuite):
+    def test_tending_changes_nothing_for_what_is_ours(self, rig: Rig) -> None:
+        rig.publish("a", "b")
+        hand = rig.hand()
+        (first,) = hand.take(1)
+        assert rig.driver.tend() > 0
+        assert rig.driver.tend() > 0
+        assert rig.driver.held(hand.name) == {first.lease}
+        assert ids(hand.take()) == ["b"]
+
+    def test_only_what_celerys_workers_could_run_is_handed_back(self, rig: Rig) -> None:
+        rig.publish("waits")
+        rig.publish("later", due_at=rig.now + HOUR)
+        hand = rig.hand()
+        handed = rig.driver.hand_back()
+        shared = rig.driver.features.shared_with_celery
+        assert (handed.delayed, handed.buried) == (int(shared), 0)
+        assert ids(hand.take()) == ["waits", "later"][: 1 + shared]
+
+
 class EnlistingContract(DriverSuite):
     def test_an_enlisted_run_is_alive(self, rig: Rig) -> None:
         rig.driver.enlist("one", None, b"first")

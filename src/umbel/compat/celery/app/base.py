@@ -26,12 +26,14 @@ class Celery(Umbel):
 
     It differs in its defaults: what is due later travels as Celery's (`task_eta_in_broker` is
     off), priorities on Redis have Celery's order (`redis_priority_order` is ``"low-first"``), and
-    the broker, where none is named, is Celery's ``amqp://``. And an `eta` or `expires` without a
+    the broker, where none is named, is Celery's ``amqp://``. The last worker that stops hands
+    back what only Umbel's would run (``umbel handback``). And an `eta` or `expires` without a
     zone is UTC, whatever `timezone` says.
     """
 
     default_settings: ClassVar[Mapping[str, object]] = CONSERVATIVE
     default_broker: ClassVar[str] = "amqp://"
+    hands_back: ClassVar[bool] = True
 
     def __init__(
         self,
