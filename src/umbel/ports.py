@@ -67,7 +67,8 @@ class Features(Struct, frozen=True):
     """A turn keeps all other processes out until it has ended, and needs this process's
     interpreter for that; so no task is started meanwhile, since it might not let go of it."""
     shared_with_celery: bool = False
-    """Celery's workers may use the same queues. `tend` gives back what dead ones of them held, and
+    """Celery's workers may use the same queues, and obey the same commands; the broker doesn't know
+    who they are. `tend` gives back what dead ones of them held, and
     `hand_back` lets them have what our own keys hold. Else neither does anything."""
     priority_steps: tuple[int, ...] = tuple(range(10))
     """The priorities that are told apart, ascending from 0: each other one counts as the largest
@@ -136,7 +137,7 @@ class Beat(Struct, frozen=True):
 
 
 class Subscription(Protocol):
-    """A listener to broadcasts, from the moment it was made."""
+    """A listener, from the moment it was made."""
 
     def get(self, timeout: float) -> tuple[str, bytes] | None:
         """The next (channel, payload), or None after `timeout` seconds."""
@@ -290,10 +291,27 @@ class Broker(Protocol):
         ...
 
     def broadcast(self, channel: str, payload: bytes) -> None:
-        """Tell all present subscribers of `channel`; nothing is kept for later ones."""
+        """Tell all present subscribers of `channel`; nothing is kept for later ones.
+
+        A channel is a fanout exchange of this name, and strangers are at it too, so that the
+        payload is to be an envelope (`umbel.codec`).
+        """
         ...
 
     def subscribe(self, channels: Sequence[str]) -> Subscription: ...
+
+    def listen(self, exchange: str, routing_key: str) -> Subscription:
+        """Hear what is answered there, also by strangers who publish to this direct exchange.
+
+        A key is one listener's own. Nothing of it is left once it is closed; one whose process
+        died is cleared away after an hour at the latest, which is also how long it hears.
+        """
+        ...
+
+    def answer(self, exchange: str, routing_key: str, payload: bytes) -> None:
+        """Tell who listens there, a stranger too; nothing where nobody does. Repeating it after
+        `BrokerUnavailable` may tell it twice."""
+        ...
 
 
 class ResultStore(Protocol):
@@ -353,12 +371,13 @@ class Revocation(Struct, frozen=True):
 class Coordinator(Protocol):
     """What workers must agree on: so far, the log of revocations."""
 
-    def revoke(self, revocations: Sequence[Revocation]) -> frozenset[str]:
+    def revoke(self, revocations: Sequence[Revocation], *, once: str = "") -> frozenset[str]:
         """Append to the log; the ids that were found waiting or due later, which are now first
         in their queue, so that a worker ends them at once.
 
         An entry is kept 3 hours, and as long as a message of that id is in the broker. A requeue
-        ends the first place.
+        ends the first place. `once` names a command that several workers have heard: within an
+        hour only the first call with this name does anything.
         """
         ...
 

@@ -26,7 +26,13 @@ _OF_A_CONNECTION: Final = (
     "username",
 )
 _OF_SENTINELS: Final = ("master_name", "min_other_sentinels", "sentinel_kwargs")
-_OF_KEYS: Final = ("global_keyprefix", "sep", "priority_steps")
+_OF_KEYS: Final = (
+    "fanout_patterns",
+    "fanout_prefix",
+    "global_keyprefix",
+    "priority_steps",
+    "sep",
+)
 _OF_RESULTS: Final = ("global_keyprefix",)
 _OF_CELERY: Final = ("visibility_timeout", "unacked_key", "unacked_index_key", "unacked_mutex_key")
 _OF_MESSAGES: Final = (*_OF_KEYS, *_OF_CELERY, *_OF_A_CONNECTION, "wait_replicas")

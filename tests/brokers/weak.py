@@ -111,10 +111,10 @@ class WeakBroker(MemoryBroker):
     def find(self, task_id: str) -> tuple[Location, ...]:
         return ()
 
-    def revoke(self, revocations: Sequence[Revocation]) -> frozenset[str]:
+    def revoke(self, revocations: Sequence[Revocation], *, once: str = "") -> frozenset[str]:
         with self._state.lock:
             queues, self._state.queues = self._state.queues, {}
             try:
-                return super().revoke(revocations)
+                return super().revoke(revocations, once=once)
             finally:
                 self._state.queues = queues

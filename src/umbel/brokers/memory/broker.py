@@ -305,12 +305,20 @@ class MemoryBroker:
     def subscribe(self, channels: Sequence[str]) -> Subscription:
         return MemorySubscription(self._state, channels)
 
+    def listen(self, exchange: str, routing_key: str) -> Subscription:
+        return self.subscribe([f"{exchange}/{routing_key}"])
+
+    def answer(self, exchange: str, routing_key: str, payload: bytes) -> None:
+        self.broadcast(f"{exchange}/{routing_key}", payload)
+
     # Coordinator
 
-    def revoke(self, revocations: Sequence[Revocation]) -> frozenset[str]:
+    def revoke(self, revocations: Sequence[Revocation], *, once: str = "") -> frozenset[str]:
         state = self._state
         now = self._clock.wall()
         with state.lock:
+            if once and not state.is_first(once, now):
+                return frozenset()
             for revocation in revocations:
                 state.version += 1
                 state.log.append((state.version, now, revocation))

@@ -33,6 +33,7 @@ FIRST: Final = -10
 """The rank before priority 9's: what was revoked while it waited."""
 
 REVOCATION_KEPT: Final = 3 * 3600.0
+HEARD_KEPT: Final = 3600.0
 
 
 @dataclass(slots=True, eq=False)
@@ -144,6 +145,7 @@ class MemoryState:
         self.last_beat_at: float | None = None
         self.version = 0
         self.log: list[tuple[int, float, Revocation]] = []
+        self.heard: dict[str, float] = {}
         self.listeners: dict[str, list[Listener]] = {}
         self.results: dict[str, Result] = {}
 
@@ -435,6 +437,13 @@ class MemoryState:
                 for entry in self.log
                 if entry[1] >= now - REVOCATION_KEPT or entry[2].task_id in present
             ]
+
+    def is_first(self, once: str, now: float) -> bool:
+        """Whether nobody has come with this name within the time that it is kept."""
+        self.heard = {name: at for name, at in self.heard.items() if at > now - HEARD_KEPT}
+        is_first = once not in self.heard
+        self.heard.setdefault(once, now)
+        return is_first
 
     def unrevoke(self, task_ids: frozenset[str]) -> None:
         """Take ids out of the log. The version rises, so that readers of it read again."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
-from umbel.brokers.redis import dead, forms, inspecting, revoking, sharing
+from umbel.brokers.redis import answering, dead, forms, inspecting, revoking, sharing
+from umbel.brokers.redis.answering import RedisListener
 from umbel.brokers.redis.keys import Keys
 from umbel.brokers.redis.link import Link, Pool, ReplyLost, servers_at
 from umbel.brokers.redis.routes import Routes
@@ -70,6 +71,7 @@ class RedisBroker:
         self._options = options
         self._keys = keys or Keys()
         self._results = results or ResultsBeside(self._link.place.options.db)
+        self._database = self._link.place.options.db
         self._server = Server(self._link, self._keys, clock)
         self._scripts = self._server.scripts
         self._router = Router(self._server)
@@ -273,19 +275,26 @@ class RedisBroker:
     # Broker: broadcasts
 
     def broadcast(self, channel: str, payload: bytes) -> None:
-        self._server.call("PUBLISH", self._channel(channel), payload)
+        self._server.call("PUBLISH", self._keys.channel(self._database, channel), payload)
 
     def subscribe(self, channels: Sequence[str]) -> Subscription:
-        names = {self._channel(channel): channel for channel in channels}
+        names = {
+            pattern: channel
+            for channel in channels
+            for pattern in self._keys.patterns(self._database, channel)
+        }
         return RedisSubscription(self._link, names)
 
-    def _channel(self, channel: str) -> str:
-        return self._keys.own(f"broadcast:{channel}")
+    def listen(self, exchange: str, routing_key: str) -> Subscription:
+        return RedisListener(self._server, self._waiters, exchange, routing_key)
+
+    def answer(self, exchange: str, routing_key: str, payload: bytes) -> None:
+        answering.answer(self._server, exchange, routing_key, payload)
 
     # Coordinator
 
-    def revoke(self, revocations: Sequence[Revocation]) -> frozenset[str]:
-        return revoking.revoke(self._server, revocations)
+    def revoke(self, revocations: Sequence[Revocation], *, once: str = "") -> frozenset[str]:
+        return revoking.revoke(self._server, revocations, once)
 
     def revoked(self, since: int) -> tuple[int, tuple[Revocation, ...]]:
         return revoking.since(self._server, since)

@@ -35,6 +35,9 @@ The broker's own, one of each, kept for as long as it is used::
     revocations         zset    version: version NUL unix seconds NUL terminate NUL signal NUL id
     revocations:version int     version of the log, kept when its entries go
     revocations:looked  unix seconds of the last look for entries that are over
+    heard:<name>        "", for an hour                  what several workers hear, one has taken up
+    listeners           zset    unix seconds: exchange NUL Kombu's member      who listens for
+                                answers, and until when
     beat                unix seconds of the last heartbeat of any run
     ended               zset    unix seconds: run            runs that are over, for seven days
 
@@ -47,11 +50,17 @@ A run's, deleted when it leaves or, by any other run's heartbeat, when it is tak
     owner:<owner>       hash    run, begin, last (lease), turn, reply
     leases:<owner>      hash    lease: record
 
+Pub/sub channels are Kombu's, ``global_keyprefix`` before them as well::
+
+    /<database>.<exchange>                 what is published to a fanout exchange
+    /<database>.<exchange>/<routing key>   the same, where there is a key
+
 ``state``, ``record`` and ``letter`` are described in lua/common.lua and lua/settling.lua.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,6 +76,7 @@ UNACKED: Final = {
     "unacked_index_key": "unacked_index",
     "unacked_mutex_key": "unacked_mutex",
 }
+FANOUT: Final = "/{db}."
 BINDINGS: Final = ("_kombu.binding.", "_kombu.binding_permanent.")
 
 
@@ -107,13 +117,19 @@ class Unacked:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Names of keys. `low_first` serves priority 0 first, as Celery does on Redis."""
+    """Names of keys and channels. `low_first` serves priority 0 first, as Celery does on Redis.
+
+    `fanout` stands before a channel's name, ``{db}`` in it being the database; with
+    `fanout_keys`, the routing key belongs to the name.
+    """
 
     prefix: str = ""
     sep: str = SEP
     steps: tuple[int, ...] = STEPS
     low_first: bool = False
     unacked: Unacked = Unacked()
+    fanout: str = FANOUT
+    fanout_keys: bool = True
 
     @classmethod
     def of(cls, transport: Mapping[str, object], *, low_first: bool) -> Keys:
@@ -134,7 +150,15 @@ class Keys:
                 )
             texts[name] = value
         unacked = Unacked.of(transport)
-        return cls(texts["global_keyprefix"], texts["sep"], tuple(steps), low_first, unacked)
+        return cls(
+            texts["global_keyprefix"],
+            texts["sep"],
+            tuple(steps),
+            low_first,
+            unacked,
+            _fanout_prefix(transport.get("fanout_prefix", True)),
+            bool(transport.get("fanout_patterns", True)),
+        )
 
     @property
     def serve(self) -> tuple[int, ...]:
@@ -154,8 +178,24 @@ class Keys:
     def side(self, queue: str, name: str) -> str:
         return f"{self.prefix}umbel:{{{queue}}}:{name}"
 
+    def channel(self, database: int, exchange: str, routing_key: str = "") -> str:
+        """The channel of what is published to a fanout exchange."""
+        name = f"{self.prefix}{self.fanout.replace('{db}', str(database))}{exchange}"
+        return f"{name}/{routing_key}" if routing_key and self.fanout_keys else name
+
+    def patterns(self, database: int, exchange: str) -> tuple[str, ...]:
+        """What matches all channels of a fanout exchange, each once."""
+        name = re.sub(r"([*?\[\]\\])", r"\\\1", self.channel(database, exchange))
+        return (name, f"{name}/*") if self.fanout_keys else (name,)
+
     def kombu_bindings(self, exchange: str) -> str:
         return f"{self.prefix}{BINDINGS[0]}{exchange}"
+
+
+def _fanout_prefix(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return FANOUT if value else ""
 
 
 def _are_steps(steps: Sequence[object]) -> bool:

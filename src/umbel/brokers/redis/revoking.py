@@ -11,6 +11,8 @@ from umbel.ports import Revocation
 
 KEPT: Final = 3 * 3600.0
 """Seconds that an entry is kept at least."""
+HEARD_KEPT: Final = 3600.0
+"""Seconds for which a command that was heard isn't carried out again."""
 LOOK_FOR_OLD: Final = 600.0
 """Seconds between two looks for the messages of old entries."""
 
@@ -20,14 +22,15 @@ def version(server: Server) -> int:
     return int(server.call("GET", server.keys.own("revocations:version")) or 0)
 
 
-def revoke(server: Server, revocations: Sequence[Revocation]) -> frozenset[str]:
+def revoke(server: Server, revocations: Sequence[Revocation], once: str) -> frozenset[str]:
     """See `Coordinator.revoke`."""
     if not revocations:
         return frozenset()
-    arguments: list[str | int] = []
+    arguments: list[str | int] = [once, int(HEARD_KEPT * 1000)]
     for each in revocations:
         arguments += [int(each.terminate), each.signal, each.task_id]
-    server.run(server.scripts.revoke, server.now, *arguments)
+    if not server.run(server.scripts.revoke, server.now, *arguments):
+        return frozenset()
     return _expedite(server, frozenset(each.task_id for each in revocations))
 
 

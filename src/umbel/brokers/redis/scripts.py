@@ -13,6 +13,7 @@ from umbel.brokers.redis.keys import Keys
 
 _STANDS_ON: Final[dict[str, Sequence[str]]] = {
     "abandon": ("common", "settling", "ending"),
+    "answer": ("common",),
     "beat": ("common", "settling", "ending"),
     "bury_lost": ("common", "settling"),
     "dead_delete": ("common", "settling"),
@@ -23,6 +24,7 @@ _STANDS_ON: Final[dict[str, Sequence[str]]] = {
     "expedite": ("common",),
     "hand_back": ("common",),
     "leave": ("common", "settling", "ending"),
+    "listen": ("common",),
     "promote": ("common",),
     "publish": ("common",),
     "purge": ("common", "settling", "ending"),
@@ -32,6 +34,7 @@ _STANDS_ON: Final[dict[str, Sequence[str]]] = {
     "turn": ("common", "settling"),
     "unbind": ("common", "settling", "ending"),
     "unlock": ("common",),
+    "unlisten": ("common",),
     "unrevoke": ("common", "revoking"),
 }
 
@@ -57,6 +60,7 @@ class Scripts:
         constants = _constants(keys, database)
         made = {name: _script(name, constants) for name in _STANDS_ON}
         self.abandon = made["abandon"]
+        self.answer = made["answer"]
         self.beat = made["beat"]
         self.bury_lost = made["bury_lost"]
         self.dead_delete = made["dead_delete"]
@@ -67,6 +71,7 @@ class Scripts:
         self.expedite = made["expedite"]
         self.hand_back = made["hand_back"]
         self.leave = made["leave"]
+        self.listen = made["listen"]
         self.promote = made["promote"]
         self.publish = made["publish"]
         self.purge = made["purge"]
@@ -76,6 +81,7 @@ class Scripts:
         self.turn = made["turn"]
         self.unbind = made["unbind"]
         self.unlock = made["unlock"]
+        self.unlisten = made["unlisten"]
         self.unrevoke = made["unrevoke"]
 
 

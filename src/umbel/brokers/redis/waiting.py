@@ -42,13 +42,13 @@ class Ear:
         self._asked_at: float | None = None
         self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
-    def subscribe(self, channels: Sequence[str]) -> None:
-        """From the moment that this returns on, all is heard."""
-        self.connection.send_command("SUBSCRIBE", *channels, check_health=False)
-        left = len(channels)
+    def subscribe(self, names: Sequence[str], how: str = "SUBSCRIBE") -> None:
+        """From the moment that this returns on, all is heard. Patterns: ``PSUBSCRIBE``."""
+        self.connection.send_command(how, *names, check_health=False)
+        left = len(names)
         while left:
             reply = self.connection.read_response(disable_decoding=True)
-            if reply[0] == b"subscribe":
+            if reply[0] == how.lower().encode():
                 left -= 1
             else:
                 self._heard.append(reply)
@@ -213,6 +213,27 @@ class Waiters:
             self._idle.append(waiter)
         return False
 
+    def wait_for(self, key: str, timeout: float) -> None:
+        """Until the key may exist, or something else woke this thread."""
+        waiter = self._take()
+        if waiter.generation != self._server.link.generation:
+            self._drop(waiter)
+            waiter = self._made()
+        try:
+            if not waiter.look([("EXISTS", key)])[0]:
+                waiter.sleep(min(timeout, LOOK_AGAIN))
+        except (RedisError, OSError) as error:
+            self._drop(waiter)
+            self._server.link.failed(error, waiter.generation)
+            raise self._server.link.refused(error) from error
+        except BaseException:
+            self._drop(waiter)
+            raise
+        if self._closed:
+            self._drop(waiter)
+        else:
+            self._idle.append(waiter)
+
     def _take(self) -> Waiter:
         try:
             return self._idle.pop()
@@ -251,14 +272,14 @@ class Waiters:
 
 
 class RedisSubscription:
-    """A listener to some channels; see `umbel.ports.Subscription`.
+    """A listener to patterns of channels; see `umbel.ports.Subscription`.
 
     Where the connection is lost it is made anew by the next `get`; what is told in between isn't
     heard.
     """
 
     def __init__(self, link: Link, names: dict[str, str]) -> None:
-        """`names`: the channels by their names on the server."""
+        """`names`: what is heard, by the patterns of its channels on the server."""
         self._link = link
         self._names = {name.encode(): channel for name, channel in names.items()}
         self._ear: Ear | None = None
@@ -271,7 +292,7 @@ class RedisSubscription:
     def _connect(self) -> Ear:
         ear = Ear(self._link)
         try:
-            ear.subscribe([name.decode() for name in self._names])
+            ear.subscribe([name.decode() for name in self._names], "PSUBSCRIBE")
         except BaseException:
             ear.close()
             raise
@@ -295,8 +316,8 @@ class RedisSubscription:
                 raise BrokerUnavailable(
                     f"the connection to {self._link.location} was lost: {error}"
                 ) from error
-            if heard is not None and heard[0] == b"message":
-                return self._names[heard[1]], heard[2]
+            if heard is not None and heard[0] == b"pmessage":
+                return self._names[heard[1]], heard[3]
             if left <= 0:
                 return None
         return None

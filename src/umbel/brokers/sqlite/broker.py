@@ -270,11 +270,17 @@ class SqliteBroker:
     def subscribe(self, channels: Sequence[str]) -> Subscription:
         return SqliteSubscription(self._database, self._bells, channels)
 
+    def listen(self, exchange: str, routing_key: str) -> Subscription:
+        return self.subscribe([f"{exchange}/{routing_key}"])
+
+    def answer(self, exchange: str, routing_key: str, payload: bytes) -> None:
+        self.broadcast(f"{exchange}/{routing_key}", payload)
+
     # Coordinator
 
-    def revoke(self, revocations: Sequence[Revocation]) -> frozenset[str]:
+    def revoke(self, revocations: Sequence[Revocation], *, once: str = "") -> frozenset[str]:
         with self._work() as work:
-            return revoking.revoke(work, revocations)
+            return revoking.revoke(work, revocations, once)
 
     def revoked(self, since: int) -> tuple[int, tuple[Revocation, ...]]:
         with self._database.read() as tx:

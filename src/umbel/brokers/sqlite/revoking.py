@@ -14,9 +14,13 @@ from umbel.ports import Revocation
 
 KEPT: Final = 3 * 3600.0
 """Seconds that an entry is kept at least."""
+HEARD_KEPT: Final = 3600.0
+"""Seconds for which a command that was heard isn't carried out again."""
 
 _VERSION: Final = f"SELECT coalesce({VERSION}, 0)"
 _ADD: Final = "INSERT INTO revocation (task_id, terminate, signal, revoked_at) VALUES (?, ?, ?, ?)"
+_FORGET_HEARD: Final = "DELETE FROM heard WHERE heard_at <= ?"
+_HEAR: Final = "INSERT OR IGNORE INTO heard (name, heard_at) VALUES (?, ?)"
 _SINCE: Final = (
     "SELECT task_id, terminate, signal FROM revocation WHERE version > ? ORDER BY version"
 )
@@ -40,8 +44,10 @@ def version(tx: sqlite3.Connection) -> int:
     return found
 
 
-def revoke(work: Work, revocations: Sequence[Revocation]) -> frozenset[str]:
+def revoke(work: Work, revocations: Sequence[Revocation], once: str) -> frozenset[str]:
     """See `Coordinator.revoke`."""
+    if once and not _is_first(work, once):
+        return frozenset()
     work.tx.executemany(_ADD, [(r.task_id, r.terminate, r.signal, work.now) for r in revocations])
     work.rings.everyone = True
     ids = dict.fromkeys(revocation.task_id for revocation in revocations)
@@ -63,6 +69,12 @@ def unrevoke(work: Work, task_ids: Iterable[str]) -> None:
 def prune(work: Work) -> None:
     """Forget what is old and can't be met any more."""
     work.tx.execute(_PRUNE, (work.now - KEPT,))
+
+
+def _is_first(work: Work, once: str) -> bool:
+    """Whether nobody has come with this name before."""
+    work.tx.execute(_FORGET_HEARD, (work.now - HEARD_KEPT,))
+    return work.tx.execute(_HEAR, (once, work.now)).rowcount > 0
 
 
 def _expedite(work: Work, task_id: str) -> bool:

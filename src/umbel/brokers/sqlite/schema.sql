@@ -16,6 +16,7 @@
 --   lease       which message an owner holds; a message that is in none of ready, delayed and
 --               lease doesn't exist
 --   revocation  the log; its version is the AUTOINCREMENT counter
+--   heard       commands that several workers have heard and one of them carries out
 --   dead        dead letters, oldest first by `n`; history is JSON: [[unix seconds, sentence], …]
 --   broadcast   what was told to subscribers in the last minute
 --   result      task states and values
@@ -114,6 +115,11 @@ CREATE TABLE IF NOT EXISTS revocation (
     revoked_at REAL NOT NULL
 );
 CREATE INDEX IF NOT EXISTS revocation_task ON revocation (task_id);
+
+CREATE TABLE IF NOT EXISTS heard (
+    name TEXT PRIMARY KEY,
+    heard_at REAL NOT NULL
+) WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS dead (
     n INTEGER PRIMARY KEY AUTOINCREMENT,

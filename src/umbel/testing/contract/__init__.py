@@ -55,6 +55,7 @@ from umbel.testing.contract.life import (  # noqa: E402
     SharingContract,
 )
 from umbel.testing.contract.publishing import (  # noqa: E402
+    AnswerContract,
     BroadcastContract,
     PublishingContract,
 )
@@ -86,6 +87,7 @@ __all__ = [
 
 class BrokerContract(
     PublishingContract,
+    AnswerContract,
     BroadcastContract,
     ExchangeContract,
     OwnQueueContract,

@@ -32,6 +32,18 @@ class CoordinatorContract(DriverSuite):
         rig.driver.revoke([Revocation("a", terminate=True)])
         assert rig.driver.revoked(version)[1] == (Revocation("a", terminate=True),)
 
+    def test_a_command_that_several_have_heard_is_written_once(self, rig: Rig) -> None:
+        rig.publish("a")
+        other, one, two = rig.another(), Revocation("a", terminate=True), Revocation("b")
+        found = frozenset({"a"} if rig.driver.features.find else ())
+        assert rig.driver.revoke([one, two], once="x") == found
+        version, entries = rig.driver.revoked(0)
+        assert entries == (one, two)
+        assert other.revoke([one, two], once="x") == frozenset()
+        assert other.revoked(0) == (version, entries)
+        other.revoke([one], once="y")
+        assert other.revoked(version)[1] == (one,)
+
     def test_turns_and_beats_give_the_version(self, rig: Rig) -> None:
         hand = rig.hand()
         before = hand.turn().revocations

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 
 import pytest
 
 from umbel.exceptions import Unroutable
 from umbel.message import Message, Posting
-from umbel.ports import Ready
-from umbel.testing.contract.rig import OTHER, QUEUE, DriverSuite, Rig, ids, posting
+from umbel.ports import Ready, Subscription
+from umbel.testing.contract.rig import (
+    OTHER,
+    PATIENCE,
+    QUEUE,
+    DriverSuite,
+    Rig,
+    ids,
+    posting,
+)
 
 
 class PublishingContract(DriverSuite):
@@ -181,3 +190,44 @@ class BroadcastContract(DriverSuite):
         listener.close()
         live.driver.broadcast("control", b"x")
         assert listener.get(0.0) is None
+
+
+def heard(listener: Subscription) -> bytes:
+    """What the listener hears next."""
+    found = listener.get(PATIENCE)
+    assert found is not None
+    return found[1]
+
+
+class AnswerContract(DriverSuite):
+    def test_the_listener_of_the_key_hears_the_answer(self, live: Rig) -> None:
+        second = live.another()
+        listener, deaf = live.driver.listen("answers", "a"), second.listen("answers", "b")
+        second.answer("answers", "a", b"one")
+        live.driver.answer("answers", "a", b"two")
+        assert [heard(listener), heard(listener)] == [b"one", b"two"]
+        assert deaf.get(0.05) is None
+        for each in (listener, deaf):
+            each.close()
+
+    def test_an_answer_wakes_its_listener(self, live: Rig) -> None:
+        listener = live.driver.listen("answers", "a")
+        answers: list[bytes] = []
+        waiting = threading.Thread(target=lambda: answers.append(heard(listener)))
+        waiting.start()
+        live.another().answer("answers", "a", b"x")
+        waiting.join(PATIENCE)
+        assert answers == [b"x"]
+        listener.close()
+
+    def test_an_answer_that_nobody_listens_to_is_none(self, live: Rig) -> None:
+        live.driver.answer("answers", "a", b"early")
+        listener = live.driver.listen("answers", "a")
+        assert listener.get(0.0) is None
+        listener.close()
+        live.driver.answer("answers", "a", b"late")
+        assert listener.get(0.0) is None
+        again = live.driver.listen("answers", "a")
+        assert again.get(0.0) is None
+        again.close()
+        again.close()
