@@ -67,10 +67,19 @@ SIGNATURE: Final[Mapping[str, str]] = {
 
 CONTROL: Final[Mapping[str, str]] = dict.fromkeys(
     (
-        "inspect", "ping", "broadcast", "election", "revoke_by_stamped_headers", "rate_limit",
+        "broadcast", "election", "revoke_by_stamped_headers", "rate_limit",
         "time_limit", "enable_events", "disable_events", "add_consumer", "cancel_consumer",
         "pool_grow", "pool_shrink", "pool_restart", "autoscale", "shutdown", "heartbeat",
         "mailbox", "Mailbox",
+    ),
+    f"{_EVENTS}. Until then: `umbel status`, `umbel queues` and `umbel why`",
+)  # fmt: skip
+
+INSPECT: Final[Mapping[str, str]] = dict.fromkeys(
+    (
+        "active", "active_queues", "clock", "conf", "hello", "memdump", "memsample", "objgraph",
+        "query_task", "registered", "registered_tasks", "report", "reserved", "revoked",
+        "scheduled", "stats",
     ),
     f"{_EVENTS}. Until then: `umbel status`, `umbel queues` and `umbel why`",
 )  # fmt: skip

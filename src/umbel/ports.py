@@ -68,8 +68,8 @@ class Features(Struct, frozen=True):
     interpreter for that; so no task is started meanwhile, since it might not let go of it."""
     shared_with_celery: bool = False
     """Celery's workers may use the same queues, and obey the same commands; the broker doesn't know
-    who they are. `tend` gives back what dead ones of them held, and
-    `hand_back` lets them have what our own keys hold. Else neither does anything."""
+    who they are. `tend` gives back what dead ones of them held, and `hand_back` lets them have
+    what our own keys hold. Else neither does anything."""
     priority_steps: tuple[int, ...] = tuple(range(10))
     """The priorities that are told apart, ascending from 0: each other one counts as the largest
     of these that isn't above it."""

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import signal as signals
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from umbel.arguments import checked_id, listed
+from umbel.asking import tell
 from umbel.exceptions import TaskRevokedError
+from umbel.mailbox import Command
 from umbel.message import Result
 from umbel.ports import Revocation
+from umbel.publish import new_id
 from umbel.settings import result_life
 from umbel.states import READY_STATES, REVOKED
 from umbel.stored import encode_meta
 
 if TYPE_CHECKING:
     from umbel.app import Umbel
-
-CONTROL_CHANNEL: Final = "control"
 
 
 def revoke(app: Umbel, task_ids: Iterable[str], terminate: bool, signal: str | int | None) -> None:
@@ -29,9 +29,8 @@ def revoke(app: Umbel, task_ids: Iterable[str], terminate: bool, signal: str | i
     revocations = [Revocation(checked_id(task_id), terminate, name) for task_id in ids]
     broker = app.broker
     _store_revoked(app, broker.revoke(revocations))
-    if terminate:
-        for revocation in revocations:
-            broker.broadcast(CONTROL_CHANNEL, revocation_payload(revocation))
+    if revocations and (terminate or broker.features.shared_with_celery):
+        tell(app, _command(revocations))
 
 
 def _store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
@@ -68,19 +67,15 @@ def _store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
         store.put(results)
 
 
-def revocation_payload(revocation: Revocation) -> bytes:
-    """The control command that tells workers to look at the log: Celery's ``revoke``."""
-    return json.dumps(
-        {
-            "method": "revoke",
-            "arguments": {
-                "task_id": revocation.task_id,
-                "terminate": revocation.terminate,
-                "signal": revocation.signal,
-            },
-            "destination": None,
-        }
-    ).encode()
+def _command(revocations: Sequence[Revocation]) -> Command:
+    """What tells workers to look at the log; to Celery's it says all."""
+    first = revocations[0]
+    arguments = {
+        "task_id": [each.task_id for each in revocations],
+        "terminate": first.terminate,
+        "signal": first.signal,
+    }
+    return Command("revoke", arguments, is_logged=True, tag=new_id())
 
 
 def signal_name(value: str | int | None) -> str:

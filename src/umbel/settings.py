@@ -91,6 +91,7 @@ class Settings:
     broker_write_url: str | None
     cache_backend: str | None
     cache_backend_options: Mapping[str, object]
+    control_exchange: str
     database_create_tables_at_setup: bool
     database_engine_callback: object
     database_engine_options: Mapping[str, object]
@@ -179,6 +180,7 @@ class Settings:
     worker_concurrency: int | None
     worker_deduplicate_successful_tasks: bool
     worker_direct: bool
+    worker_enable_remote_control: bool
     worker_enable_soft_shutdown_on_idle: bool
     worker_hijack_root_logger: bool
     worker_lease_time: float

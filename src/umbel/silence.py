@@ -27,6 +27,11 @@ def node_name(record: RunRecord) -> str:
     return name if isinstance(name, str) else record.run
 
 
+def answers(record: RunRecord) -> bool:
+    """Whether the worker obeys control commands, so that it answers when it is asked."""
+    return told(record).get("answers") is True
+
+
 def silent_for(record: RunRecord, now: float) -> float | None:
     """Seconds since the last sign of life, where that is longer than the run's lease; else None.
 

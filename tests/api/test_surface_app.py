@@ -465,10 +465,23 @@ def test_control_revokes_and_purges(app: Umbel) -> None:
         app.control.revoke(third.id, destination=["w@here"])
 
 
-@pytest.mark.parametrize("name", ["inspect", "ping", "broadcast", "add_consumer", "shutdown"])
+@pytest.mark.parametrize("name", ["broadcast", "add_consumer", "shutdown", "rate_limit"])
 def test_the_rest_of_control_names_its_release(app: Umbel, name: str) -> None:
     with pytest.raises(NotProvided, match=rf"app\.control\.{name} .*Events and remote control"):
         getattr(app.control, name)
+
+
+@pytest.mark.parametrize("name", ["active", "stats", "registered"])
+def test_the_rest_of_inspect_names_its_release(app: Umbel, name: str) -> None:
+    with pytest.raises(NotProvided, match=rf"inspect\(\)\.{name} .*Events and remote control"):
+        getattr(app.control.inspect(), name)
+
+
+def test_who_asks_where_no_worker_is_has_no_answer(app: Umbel) -> None:
+    assert app.control.ping() == []
+    assert app.control.inspect().ping() is None
+    with pytest.raises(TypeError, match="destination got 7"):
+        app.control.ping(7)  # type: ignore[arg-type]  # the point
 
 
 # Pickles

@@ -325,6 +325,15 @@ def test_status_names_those_alive(umbel: Run, app: Umbel) -> None:
     assert nodes == {"umbel@here": "OK", RUN + "2": "OK"}
 
 
+def test_status_tells_who_gives_no_answer(umbel: Run, app: Umbel) -> None:
+    app.broker.enlist(RUN, None, b'{"hostname": "frozen@here", "answers": true, "lease_time": 30}')
+    app.broker.enlist(RUN + "2", None, b'{"hostname": "off@here", "answers": false}')
+    ended = umbel("-A", "proj", "status", "-t", "0.1")
+    assert ended.code == 0
+    assert ended.out == "->  frozen@here: alive, but no answer within 0.1 s\n->  off@here: OK\n"
+    assert "2 nodes online." in ended.err
+
+
 def test_status_of_some(umbel: Run, app: Umbel) -> None:
     for number in (1, 2, 3):
         app.broker.enlist(f"{RUN}{number}", None, b'{"hostname": "w%d@here"}' % number)

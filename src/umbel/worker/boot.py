@@ -242,6 +242,7 @@ def _make_setup(worker: Worker) -> Setup:
         "queues": list(queues),
         "python": sys.version.split()[0],
         "lease_time": conf.worker_lease_time,
+        "answers": conf.worker_enable_remote_control,
         "started_at": time.time(),
         "options": pack_options(app),
     }

@@ -1,35 +1,61 @@
-"""The control thread: learns at once of revocations that end running tasks."""
+"""The control thread: obeys what comes through the mailbox, and follows the log of revocations.
+
+No task code runs here, nor anything that waits for the pool, so a worker answers whatever its
+tasks do.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Final
 
-from umbel.drivers import BrokerDriver
-from umbel.exceptions import OperationalError
+from msgspec.structs import replace
+
+from umbel import mailbox
+from umbel.app import Umbel
+from umbel.asking import serializer_of
+from umbel.exceptions import DecodeError, OperationalError, SecurityError
+from umbel.mailbox import Command
 from umbel.ports import Revocation, Subscription
-from umbel.revoking import CONTROL_CHANNEL
+from umbel.publish import new_id
+from umbel.revoking import signal_name
+from umbel.saferepr import safe_repr
 
 logger = logging.getLogger("umbel.worker")
 
 WAIT: Final = 1.0
+MOST_TOLD: Final = 50_000
+"""Ids of the log, the newest, that a worker of Celery is told when it starts; it keeps no more."""
+
 Heard = Callable[[tuple[Revocation, ...]], None]
 
 
 class Control:
-    """Reads the revocation log when a broadcast says that it has grown.
+    """Carries out commands of others, and reads the log when a broadcast says that it has grown.
 
     A broadcast can be missed; the log can't: it is read from where the last reading ended.
     """
 
-    def __init__(self, broker: BrokerDriver, heard: Heard) -> None:
-        self._broker = broker
+    def __init__(self, app: Umbel, node: str, heard: Heard) -> None:
+        """`node` is the worker's name; `heard` gets revocations that end running tasks."""
+        self._app = app
+        self._broker = app.broker
+        self._node = node
         self._heard = heard
+        self._obeys = app.conf.worker_enable_remote_control
+        self._channel = mailbox.channel(app.conf.control_exchange)
+        self._accepted = app.call_reader().accepted
+        self._serializer = serializer_of(app)
+        self._methods: dict[str, Callable[[Command], object]] = {
+            "ping": lambda _: {"ok": "pong"},
+            "hello": self._hello,
+            "revoke": self._revoke,
+            "terminate": self._terminate,
+        }
         self._version = 0
+        self._subscription: Subscription | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="umbel-control", daemon=True)
 
@@ -38,9 +64,9 @@ class Control:
 
     def stop(self) -> None:
         self._stopping.set()
-        with contextlib.suppress(OperationalError):
+        if (subscription := self._subscription) is not None:
             # So that it needn't wait out its time.
-            self._broker.broadcast(CONTROL_CHANNEL, b"")
+            subscription.close()
         self._thread.join()
 
     def look(self) -> None:
@@ -51,21 +77,102 @@ class Control:
             self._heard(terminating)
 
     def _work(self) -> None:
-        subscription: Subscription | None = None
-        behind = False
+        payload: bytes | None = None
+        is_behind = False
         while not self._stopping.is_set():
             try:
-                if subscription is None:
-                    subscription = self._broker.subscribe([CONTROL_CHANNEL])
-                    # What was revoked before this worker started ends no task of it.
-                    self._version, _ = self._broker.revoked(self._version)
-                # After a failed look, look again: what the log has is missed by nobody.
-                if subscription.get(WAIT) is not None or behind:
-                    behind = True
+                subscription = self._subscribed()
+                if is_behind:
                     self.look()
-                    behind = False
+                    is_behind = False
+                if payload is None:
+                    heard = subscription.get(WAIT)
+                    payload = None if heard is None else heard[1]
+                if payload is not None:
+                    self._take(payload)
+                    payload = None
             except OperationalError as error:
                 logger.warning("No control commands: %s", error)
-                time.sleep(WAIT)
-        if subscription is not None:
-            subscription.close()
+                # What the log has gained meanwhile is missed by nobody.
+                is_behind = True
+                self._stopping.wait(WAIT)
+        if self._subscription is not None:
+            self._subscription.close()
+
+    def _subscribed(self) -> Subscription:
+        if self._subscription is None:
+            self._subscription = self._broker.subscribe([self._channel])
+            # What was revoked before this worker started ends no task of it.
+            self._version, _ = self._broker.revoked(self._version)
+        return self._subscription
+
+    def _take(self, payload: bytes) -> None:
+        """Carry out a command, if it is for this worker. Raises `OperationalError`, and is then
+        to be called again."""
+        try:
+            command = mailbox.read_command(payload, self._accepted)
+            is_ours = self._obeys and command.audience.has(self._node)
+        except (DecodeError, SecurityError) as error:
+            logger.warning("A control command can't be read: %s", error)
+            self.look()  # it may have been about the log
+            return
+        if command.is_logged:
+            self.look()
+        elif is_ours and not (command.asks_only and command.is_late(self._app.clock.wall())):
+            self._answer(command, self._carried_out(command))
+
+    def _carried_out(self, command: Command) -> object:
+        """The answer. As in Celery, what can't be done is an answer, too."""
+        method = self._methods.get(command.method)
+        if method is None:
+            return {"error": repr(KeyError(command.method))}
+        try:
+            return method(command)
+        except OperationalError:
+            raise
+        # Strangers send what they like, and nobody here waits for an exception.
+        except Exception as error:
+            logger.warning("Control command %s: %s", command.method, safe_repr(error))
+            return {"error": safe_repr(error)}
+
+    def _answer(self, command: Command, answer: object) -> None:
+        to = command.reply_to
+        if to is not None:
+            packed = mailbox.pack_answer(
+                self._node, answer, command.ticket, to, new_id(), self._serializer
+            )
+            self._broker.answer(to.exchange, to.routing_key, packed)
+
+    # Commands.
+
+    def _hello(self, command: Command) -> object:
+        """A worker of Celery that starts asks the others what is revoked."""
+        if command.arguments.get("from_node") == self._node:
+            return None
+        _, entries = self._broker.revoked(0)
+        ids = dict.fromkeys(entry.task_id for entry in entries[-MOST_TOLD:])
+        return {"revoked": list(ids), "clock": 0}
+
+    def _revoke(self, command: Command) -> object:
+        """Write to the log what a stranger revokes: all workers will know, and all who start."""
+        ids = _ids(command)
+        terminate = command.arguments.get("terminate") is True
+        signal = signal_name(command.arguments.get("signal"))
+        entries = [Revocation(task_id, terminate, signal) for task_id in ids]
+        self._broker.revoke(entries, once=command.tag)
+        self.look()
+        if terminate:
+            return {"ok": f"terminate: {', '.join(ids)}"}
+        return {"ok": f"tasks {', '.join(ids)} flagged as revoked"}
+
+    def _terminate(self, command: Command) -> object:
+        arguments = {**command.arguments, "terminate": True}
+        return self._revoke(replace(command, arguments=arguments))
+
+
+def _ids(command: Command) -> list[str]:
+    given = command.arguments.get("task_id")
+    ids = [given] if isinstance(given, str) else given
+    if not isinstance(ids, list) or not all(isinstance(each, str) and each for each in ids):
+        raise ValueError(f"task_id is {given!r:.80}; expected a task id, or a list of these")
+    return ids

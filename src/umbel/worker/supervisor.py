@@ -1,8 +1,8 @@
 """The supervisor: one run from its start to its shutdown. It runs no task.
 
 Threads of a running one: the heart (liveness), the undertaker (what dead processes held), the
-control thread (revocations that end running tasks), and the loop here, which looks at the pool
-processes (`umbel.worker.children`) every 50 ms.
+control thread (what others ask of this worker, and revocations that end running tasks), and the
+loop here, which looks at the pool processes (`umbel.worker.children`) every 50 ms.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Supervisor:
         )
         self._longest_outage = longest_outage(conf)
         self._broker_is_gone = False
-        self._control = Control(self._broker, self._on_revocations)
+        self._control = Control(setup.app, setup.hostname, self._on_revocations)
         self._children = Children(setup, server, self._undertaker, sender)
         self._revocations: deque[Revocation] = deque()
         self._terminating: list[tuple[Revocation, float]] = []
