@@ -43,8 +43,9 @@ from umbel.worker.patience import patiently
 
 logger = logging.getLogger("umbel.worker")
 
-EARLY: Final = 0.05
-"""Seconds before its time that a task may start; the time in its header may have been rounded."""
+EARLY: Final = 0.001
+"""Seconds before its time that a task may start: the time in its header may have been rounded up to
+whole microseconds. No more, since a retry that is early may overtake what is still being stored."""
 IsRevoked = Callable[[str], bool]
 
 _END_OF_LOSS = {

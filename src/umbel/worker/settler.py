@@ -39,7 +39,7 @@ from umbel.worker.followups import Errback, FollowUps
 UNKNOWN_PAUSE: Final = (1.0, 30.0)
 """Seconds until a message with an unknown task name is offered again: a tenth of the time that
 it has waited, within these."""
-SHORTEST_DELAY: Final = 0.1
+SHORTEST_DELAY: Final = 0.01
 
 _HOW: Final = {
     Settle.ACK: How.ACK,
