@@ -233,6 +233,9 @@ def _date_text(value: object) -> str | None:
     )
 
 
+_CELERYS_WRAPPER: Final = ("celery.utils.serialization", "UnpickleableExceptionWrapper")
+
+
 def encode_exception(exc: BaseException) -> dict[str, Any]:
     """The mapping that stands for `exc`; arguments that JSON can't carry become their repr.
 
@@ -325,6 +328,9 @@ def _parts(stored: object) -> tuple[str, str | None, tuple[Any, ...]]:
     if module is not None and not isinstance(module, str):
         raise DecodeError(f"exc_module of a stored exception is {safe_repr(module, 80)}, not text")
     args = tuple(message) if isinstance(message, (list, tuple)) else (message,)
+    if (module, stored["exc_type"]) == _CELERYS_WRAPPER and len(args) == 4:
+        # What Celery's worker can't pickle it stores in this: module, name, arguments, text.
+        return _parts({"exc_module": args[0], "exc_type": args[1], "exc_message": args[2]})
     return stored["exc_type"], module, args
 
 
