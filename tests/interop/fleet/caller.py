@@ -1,0 +1,100 @@
+"""A client of ``proj``: reads JSON objects, one per line (``do`` and arguments), and answers each.
+
+Runs with Celery, or with Umbel in its place.
+"""
+
+import json
+import sys
+
+import proj
+from celery import chain, group
+from celery.result import AsyncResult
+
+app = proj.app
+
+
+def signature(form):
+    task, args, options = form
+    return getattr(proj, task).signature(tuple(args), **options)
+
+
+def options_of(options):
+    for name in ("link", "link_error"):
+        if name in options:
+            options[name] = signature(options[name])
+    return options
+
+
+def send(task, args=(), kwargs=None, **options):
+    return getattr(proj, task).apply_async(tuple(args), kwargs, **options_of(options)).id
+
+
+def send_by_name(task, args=(), **options):
+    return app.send_task(task, tuple(args), **options).id
+
+
+def send_chain(steps, **options):
+    """The ids of all steps, first to last."""
+    result = chain(*map(signature, steps)).apply_async(**options_of(options))
+    ids = []
+    while result is not None:
+        ids.insert(0, result.id)
+        result = result.parent
+    return ids
+
+
+def send_group(parts):
+    result = group(*map(signature, parts)).apply_async()
+    return {"id": result.id, "parts": [each.id for each in result.results]}
+
+
+def send_chord(parts, body):
+    return (group(*map(signature, parts)) | signature(body)).apply_async().id
+
+
+def get(id, timeout=30):
+    result = AsyncResult(id, app=app)
+    try:
+        return {"value": result.get(timeout=timeout), "state": result.state}
+    except Exception as error:
+        kind = type(error)
+        code = getattr(error, "code", None)
+        return {
+            "raised": [kind.__module__, kind.__qualname__, *map(str, error.args)],
+            "is_ours": kind in vars(proj).values(),
+            "code": code,
+            "state": result.state,
+            "traceback": result.traceback,
+        }
+
+
+def about(id):
+    result = AsyncResult(id, app=app)
+    return {
+        "state": result.state,
+        "children": [child.id for child in result.children or ()],
+        "name": result.name,
+        "args": list(result.args or ()),
+        "kwargs": result.kwargs,
+        "worker": result.worker,
+        "retries": result.retries,
+        "queue": result.queue,
+        "is_done": result.date_done is not None,
+    }
+
+
+def revoke(id):
+    app.control.revoke(id)
+
+
+def forget(id):
+    AsyncResult(id, app=app).forget()
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    try:
+        answer = {"ok": globals()[request.pop("do")](**request)}
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(answer, default=repr), flush=True)
