@@ -135,7 +135,8 @@ def _looked_up(host: str, port: int, deadline: float) -> list[Any]:
     try:
         answer = answers.get(timeout=_left(deadline))
     except queue.Empty:
-        raise TimeoutError(f"the name {host!r} wasn't resolved in time") from None
+        # As a TimeoutError, redis-py would put words of its own in place of these.
+        raise OSError(f"the name {host!r} wasn't resolved in time") from None
     if isinstance(answer, OSError):
         raise answer
     return answer
