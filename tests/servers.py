@@ -268,6 +268,106 @@ class Watched:
             server.remove()
 
 
+class Cluster:
+    """Three Redis nodes, each with a third of the slots. One that is silent for `timeout_ms` is
+    taken for dead."""
+
+    def __init__(self, timeout_ms: int = 15_000) -> None:
+        self.buses = [_free_port() for _ in range(3)]
+        self.nodes = [
+            Redis(
+                "--cluster-enabled", "yes", "--cluster-node-timeout", str(timeout_ms),
+                "--cluster-port", str(bus),
+            )
+            for bus in self.buses
+        ]  # fmt: skip
+        self._all = list(self.nodes)
+
+    def start(self) -> None:
+        for node in self.nodes:
+            node.start()
+        first = self.nodes[0]
+        for number, (node, bus) in enumerate(zip(self.nodes, self.buses, strict=True)):
+            begin, end = 16384 * number // 3, 16384 * (number + 1) // 3 - 1
+            self.tell(node, "CLUSTER", "ADDSLOTSRANGE", begin, end)
+            self.tell(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            if node is not first:
+                self.tell(first, "CLUSTER", "MEET", "127.0.0.1", node.port, bus)
+        self.await_agreement()
+
+    def await_agreement(self) -> None:
+        """Until all nodes say the same, and that all is well."""
+
+        def are_agreed() -> bool:
+            told = [str(self.tell(node, "CLUSTER", "SLOTS")) for node in self.nodes]
+            infos = [str(self.tell(node, "CLUSTER", "INFO")) for node in self.nodes]
+            return len(set(told)) == 1 and all("cluster_state:ok" in each for each in infos)
+
+        poll(are_agreed)
+
+    def tell(self, node: Redis, *words: object) -> Any:
+        with redis_client(node.port) as client:
+            return client.execute_command(*words)
+
+    def owner(self, slot: int) -> Redis:
+        for first, last, (_, port, *_), *_ in self.tell(self.nodes[0], "CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return next(node for node in self._all if node.port == port)
+        raise AssertionError(f"nobody has slot {slot}")
+
+    def kill(self, node: Redis) -> None:
+        """It is asked for nothing from then on."""
+        node.kill()
+        self.nodes.remove(node)
+
+    def id_of(self, node: Redis) -> str:
+        told: str = self.tell(node, "CLUSTER", "MYID")
+        return told
+
+    def add_replica(self, of: Redis) -> Redis:
+        """A node that takes its place when it dies."""
+        bus = _free_port()
+        replica = Redis(*self.nodes[0].arguments[:4], "--cluster-port", str(bus))
+        self.nodes.append(replica)
+        self._all.append(replica)
+        replica.start()
+        self.tell(self.nodes[0], "CLUSTER", "MEET", "127.0.0.1", replica.port, bus)
+        self.await_agreement()
+        self.tell(replica, "CLUSTER", "REPLICATE", self.id_of(of))
+        with redis_client(replica.port) as client:
+            poll(lambda: client.info("replication").get("master_link_status") == "up")
+        self.await_agreement()
+        return replica
+
+    def begin_to_move(self, slot: int, target: Redis) -> None:
+        """The first half of giving a slot away: its owner has what it has, and nothing more."""
+        source = self.owner(slot)
+        self.tell(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
+        self.tell(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
+
+    def move(self, slot: int, target: Redis) -> None:
+        """The second half: keys, then the slot."""
+        source = self.owner(slot)
+        while names := self.tell(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
+            self.tell(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *names)
+        for node in (target, source, *self.nodes):
+            self.tell(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
+        self.await_agreement()
+
+    def flush(self) -> None:
+        for node in self.nodes:
+            node.flush()
+
+    @property
+    def url(self) -> str:
+        """Of a node that isn't there, and of one that is."""
+        return f"redis+cluster://127.0.0.1:1;127.0.0.1:{self.nodes[0].port}"
+
+    def remove(self) -> None:
+        for node in self._all:
+            node.remove()
+
+
 class PostgreSQL(Server):
     package = "postgresql"
     users = ("postgres",)
@@ -395,6 +495,16 @@ def redis() -> Iterator[Server]:
 def watched() -> Iterator[Watched]:
     """A primary and its replica under Sentinels, of one test's own."""
     made = Watched()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[Cluster]:
+    made = Cluster()
     try:
         made.start()
         yield made

@@ -1,9 +1,9 @@
 """The server of these tests; it is started once, when the first test asks for it."""
 
 import pytest
-from tests.servers import Redis, redis, redis_over_tls
+from tests.servers import Redis, redis, redis_cluster, redis_over_tls
 
-__all__ = ["redis", "redis_over_tls", "redis_server"]
+__all__ = ["redis", "redis_cluster", "redis_over_tls", "redis_server"]
 
 
 @pytest.fixture(scope="session")

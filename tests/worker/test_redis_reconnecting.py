@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from redis.crc import key_slot
 from tests.brokers.redis_proxy import Proxy
-from tests.servers import Redis, Watched, redis, watched
+from tests.servers import Cluster, Redis, Watched, redis, watched
 from tests.worker.harness import until
 from tests.worker.living import Place
 
@@ -47,6 +48,16 @@ def _place(folder: Path, url: str, **settings: object) -> Iterator[Place]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(timeout_ms=1000)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.remove()
 
 
 @pytest.fixture
@@ -145,4 +156,30 @@ def test_a_failover(watched: Watched, tmp_path: Path) -> None:
         watched.primary.kill()
         watched.await_promotion()
         _works(place, place.app, "after", time.monotonic())
+        assert _twice(place) == set()
+
+
+SLOT = key_slot(b"umbel")
+
+
+def test_a_slot_of_a_cluster_that_moves(cluster: Cluster, tmp_path: Path) -> None:
+    """Under a worker that is at work; then its node dies, and a replica takes its place."""
+    with _place(tmp_path, cluster.url) as place:
+        place.worker("-c", "2", "-Q", "celery,second")
+        _works(place, place.app, "before", time.monotonic())
+        owner = cluster.owner(SLOT)
+        target = next(node for node in cluster.nodes if node is not owner)
+        for n in range(100):
+            place.send("quick", f"t{n}")
+        cluster.begin_to_move(SLOT, target)
+        cluster.move(SLOT, target)
+        _works(place, place.app, "moved", time.monotonic())
+        until(lambda: len(place.notes("start")) >= 104, what=place.logs())
+        assert _twice(place) == set()
+
+        replica = cluster.add_replica(target)
+        cluster.kill(target)
+        until(lambda: cluster.owner(SLOT) is replica)
+        cluster.await_agreement()
+        _works(place, place.app, "promoted", time.monotonic())
         assert _twice(place) == set()

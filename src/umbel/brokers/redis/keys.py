@@ -1,6 +1,7 @@
 """The keys of a broker on Redis, and whose they are.
 
-Kombu's, as Celery has them; ``global_keyprefix`` stands before every key, also before ours::
+Kombu's, as Celery has them; ``global_keyprefix`` stands before every key, also before ours, and on
+a cluster, which Celery has not, a hash tag behind it, so that all are in one slot::
 
     <queue>                      list    priorities 0 to 2: LPUSH in, RPOP out
     <queue><sep><step>           list    priorities from 3, 6 and 9 on

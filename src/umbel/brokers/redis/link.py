@@ -209,6 +209,11 @@ class Link:
             return replies
         if isinstance(failed, errors.NoScriptError):
             raise failed
+        if isinstance(failed, errors.MovedError) and self.place.slot_key is None:
+            raise self._unavailable(
+                f"{self.location} is a node of a cluster; nothing was done. Write redis+cluster:// "
+                f"in place of redis:// ({failed})"
+            ) from failed
         is_elsewhere = self.failed(failed, idle[2])
         if again and is_elsewhere and isinstance(failed, _REFUSED_BY_THE_WRONG_ONE):
             return self.calls(commands, again - 1)

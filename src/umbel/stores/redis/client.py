@@ -196,6 +196,8 @@ class _Punctual:
     def send_packed_command(self, *args: Any, **options: Any) -> None:
         if self.place.is_watched and self.place.now() != self._goal:
             self.disconnect()  # and so it is made anew, to the server that is meant now
+        if self._sock is None:
+            self.connect()  # redis-py would make it without a word to us
         super().send_packed_command(*args, **options)  # type: ignore[misc]
 
     def disconnect(self, *args: Any) -> None:
