@@ -387,7 +387,8 @@ class Worker:
             # Huey's signal for an end in order.
             asks = signal.SIGINT if self.bed.contender.library == "huey" else signal.SIGTERM
             self._process.send_signal(asks)
-            return self._process.wait(30)
+            # What the others' tasks noted is there however their workers end.
+            return self._process.wait(60 if self.bed.contender.library == "umbel" else 5)
         except subprocess.TimeoutExpired:
             return None
         finally:

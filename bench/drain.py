@@ -51,4 +51,5 @@ WORKLOAD = Workload(
         )
     ),
     measure,
+    is_scaled=True,
 )

@@ -43,4 +43,5 @@ WORKLOAD = Workload(
         )
     ),
     measure,
+    is_scaled=True,
 )

@@ -36,6 +36,8 @@ class Workload:
     what: str
     figures: tuple[Figure, ...]
     measure: Callable[[Ground], Mapping[str, float]]
+    is_scaled: bool = False
+    """Whether ``--tasks`` and a contender's share say how many tasks it has."""
 
 
 @dataclass(slots=True)

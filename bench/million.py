@@ -10,7 +10,7 @@ from bench.bed import Ground, Worker, until
 from bench.figures import DoesNotAddUp, Figure, Workload
 
 COUNT: Final = 1_000_000
-CHUNK: Final = 20_000
+CHUNK: Final = 5_000
 SOON: Final = 20
 """Tasks that fall due one after the other, beside the many."""
 DELAY: Final = 0.2

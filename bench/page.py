@@ -91,7 +91,7 @@ def page(run: Run) -> str:
         f"Redis {run.redis} on loopback without persistence, SQLite {sqlite3.sqlite_version}, "
         f"{platform.system()} {platform.machine()}, {len(os.sched_getaffinity(0))} processors.",
         "",
-        f"{run.rounds} rounds; in each, every library has its turn at every workload, one after "
+        f"Rounds: {run.rounds}. In each, every library has its turn at every workload, one after "
         "the other, on the same server. Shown are medians, with the least and the greatest. "
         "Wall-clock rates are only good for comparison within one run; CPU (user + system, of all "
         "of a worker's processes) is steadier. Each library has two worker processes, the versions "
@@ -112,10 +112,11 @@ def page(run: Run) -> str:
     for workload in run.workloads:
         lines += ["", f"## {workload.name.capitalize()}", "", f"{_sentence(workload.what)}", ""]
         heads = [f"{figure.name}, {figure.unit}" for figure in workload.figures]
-        lines += ["| | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
+        lines += ["| | delivery | " + " | ".join(heads) + " |", "|---|---|" + "---|" * len(heads)]
         for contender, cells in run.rows(workload):
             cells += [""] * (len(heads) - len(cells))
-            lines += [f"| {_title(contender, run.tasks)} | " + " | ".join(cells) + " |"]
+            who = [_title(contender, run.tasks, workload), contender.delivery]
+            lines += ["| " + " | ".join([*who, *cells]) + " |"]
     lines += ["", "## Who", "", "| | command | what it promises |", "|---|---|---|"]
     for contender in run.contenders:
         command = contender.worker.replace(f" {contender.module}", " app")
@@ -133,9 +134,10 @@ def _sentence(words: str) -> str:
     return words[0].upper() + words[1:] + "."
 
 
-def _title(contender: Contender, tasks: int) -> str:
-    count = round(tasks * contender.share)
-    return contender.name + ("" if contender.share == 1 else f" ({count:,} tasks)")
+def _title(contender: Contender, tasks: int, workload: Workload) -> str:
+    if not workload.is_scaled:
+        return contender.name
+    return f"{contender.name} ({round(tasks * contender.share):,} tasks)"
 
 
 def _libraries(contenders: Sequence[Contender]) -> list[str]:

@@ -175,6 +175,18 @@ TARGETS: Final[Sequence[Target]] = (
         _BOTH,
     ),
     Target(
+        "the same with -l INFO, as the documentation of both starts a worker, results ignored",
+        (Less("drain, ignored, CPU", "celery-info", 25),),
+        (Less("drain, ignored, CPU", "celery-info", 50),),
+        ("umbel-info",),
+    ),
+    Target(
+        "the same with -l INFO, results stored",
+        (Less("drain, stored, CPU", "celery-info", 25),),
+        (Less("drain, stored, CPU", "celery-info", 40),),
+        ("umbel-info",),
+    ),
+    Target(
         "drain rate, results ignored",
         (More("drain, ignored, rate", "celery", 15), More("drain, ignored, rate", BEST, 3)),
         (More("drain, ignored, rate", "celery", 30),),

@@ -26,4 +26,5 @@ WORKLOAD = Workload(
     "no-op tasks end to end, results stored, sent one by one while the worker runs",
     (Figure("sent while it runs, rate", "tasks per second", is_rate=True),),
     measure,
+    is_scaled=True,
 )
