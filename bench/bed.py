@@ -27,8 +27,9 @@ from umbel.states import SUCCESS
 
 PATIENCE: Final = 180.0
 WARM_UP: Final = 20
-"""Tasks sent at once, before those that are measured, until each process has run one. They have
-numbers below zero."""
+MOST_WARM_UP: Final = 640
+"""Tasks sent at once, before those that are measured, until each process has run one: more each
+time, since one process may take all of a few. They have numbers below zero."""
 
 
 def until(ask: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
@@ -99,7 +100,7 @@ class Bed:
             "BENCH_STORED": "1" if self.stored and self.contender.stores else "",
             "BENCH_VARIANT": self.contender.variant,
             "BENCH_NOTES": str(self.notes.folder),
-            "BENCH_CAPACITY": str(2 * self.count + 20_000),
+            "BENCH_CAPACITY": str(2 * self.count + 200_000),
         }
 
     @contextmanager
@@ -309,6 +310,7 @@ class Worker:
         name, *arguments = shlex.split(command or bed.contender.worker)
         self._command = [str(bed.python.parent / name), *arguments]
         self._first = -1_000_000
+        self._warm_up_with = WARM_UP
         self.first_task = 0.0
         """Seconds from the command to the first execution."""
 
@@ -343,13 +345,15 @@ class Worker:
                     break
                 raise DoesNotAddUp(f"no task has run after 30 s: {_end_of(self._log)}")
             time.sleep(0.1)
+            if notes.processes:
+                self._warm_up_with = min(2 * self._warm_up_with, MOST_WARM_UP)
             self._send_warm_up()
         self.settle()
 
     def _send_warm_up(self) -> None:
-        self._parking.send("noop", range(self._first, self._first + WARM_UP))
+        self._parking.send("noop", range(self._first, self._first + self._warm_up_with))
         self._parking.release()
-        self._first += WARM_UP
+        self._first += self._warm_up_with
 
     def settle(self, patience: float = 5.0) -> None:
         """Until it has done what is to be done after the last task, as far as can be seen: it uses

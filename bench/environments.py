@@ -22,6 +22,10 @@ class NoEnvironment(Exception):
     """The libraries couldn't be installed; the message is the installer's last words."""
 
 
+_failed: dict[str, NoEnvironment] = {}
+"""What couldn't be installed isn't tried again in each round."""
+
+
 def python_of(library: str) -> Path:
     """The interpreter that has `library`. Raises `NoEnvironment`."""
     if library in OWN:
@@ -30,10 +34,16 @@ def python_of(library: str) -> Path:
     python, stamp = folder / "bin" / "python", folder / "installed.txt"
     wanted = f"{sys.version}\n{pinned.read_text()}"
     if not stamp.exists() or stamp.read_text() != wanted:
+        if library in _failed:
+            raise _failed[library]
         print(f"installing {library}", file=sys.stderr, flush=True)
         shutil.rmtree(folder, ignore_errors=True)
-        _run(sys.executable, "-m", "venv", str(folder))
-        _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(pinned))
+        try:
+            _run(sys.executable, "-m", "venv", str(folder))
+            _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(pinned))
+        except NoEnvironment as error:
+            _failed[library] = error
+            raise
         stamp.write_text(wanted)
     return python
 

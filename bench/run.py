@@ -19,7 +19,7 @@ from bench.bed import Ground
 from bench.contenders import CONTENDERS, Contender, chosen
 from bench.figures import DoesNotAddUp, Measured, Workload
 from bench.page import Run, page, text
-from bench.server import RedisServer
+from bench.server import NoServer, RedisServer
 
 MODULES = (drain, enqueue, roundtrip, waiting, memory, million, start, calls, idle, together)
 WORKLOADS: Mapping[str, Workload] = {module.WORKLOAD.name: module.WORKLOAD for module in MODULES}
@@ -28,28 +28,37 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
+    try:
+        run = measure(options)
+    except NoServer as error:
+        print(f"No figures: {error}", file=sys.stderr)
+        return 1
+    print(text(run))
+    if options.write:
+        RESULTS.write_text(page(run), encoding="utf-8")
+        print(f"\nWritten to {RESULTS.name}.")
+    failed = {contender for _, contender in run.measured.failures}
+    return int(any(each.name in failed for each in options.peers if each.library == "umbel"))
+
+
+def measure(options: argparse.Namespace) -> Run:
+    """Raises `NoServer`."""
     workloads = [WORKLOADS[name] for name in options.workloads or WORKLOADS]
     measured = Measured()
     with (
         tempfile.TemporaryDirectory(prefix="umbel-bench-") as folder,
         RedisServer(Path(folder)) as server,
     ):
-        run = Run(workloads, options.peers, options.rounds, options.tasks, server.version, measured)
         for number in range(1, options.rounds + 1):
-            ground = Path(folder) / str(number)
             for workload in workloads:
                 for contender in options.peers:
                     if workload.name in contender.workloads:
-                        place = ground / workload.name / contender.name
+                        place = Path(folder) / str(number) / workload.name / contender.name
                         place.mkdir(parents=True)
                         turn = Ground(contender, server, place, options.tasks, number)
                         take(workload, turn, measured)
-    print(text(run))
-    if options.write:
-        RESULTS.write_text(page(run), encoding="utf-8")
-        print(f"\nWritten to {RESULTS.name}.")
-    failed = {contender for _, contender in measured.failures}
-    return int(any(each.name in failed for each in options.peers if each.library == "umbel"))
+        version = server.version
+    return Run(workloads, options.peers, options.rounds, options.tasks, version, measured)
 
 
 def take(workload: Workload, ground: Ground, measured: Measured) -> None:

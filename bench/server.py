@@ -38,13 +38,17 @@ end
 """
 
 
+class NoServer(Exception):
+    """There is no Redis to measure with."""
+
+
 class RedisServer:
-    """Started in a `with`."""
+    """Started in a `with`. Raises `NoServer`."""
 
     def __init__(self, folder: Path) -> None:
         program = shutil.which("redis-server") or shutil.which("valkey-server")
         if program is None:
-            raise FileNotFoundError(
+            raise NoServer(
                 "redis-server isn't installed, which this measures with; install it, on Debian: "
                 "apt-get install redis-server"
             )
@@ -66,7 +70,7 @@ class RedisServer:
         deadline = time.monotonic() + 20
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"Redis didn't start: {self._log.read_text()[-2000:]}")
+                raise NoServer(f"Redis didn't start: {self._log.read_text()[-2000:]}")
             time.sleep(0.02)
         return self
 

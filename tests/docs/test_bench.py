@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from bench import run
-from bench.bed import Ground, Worker
+from bench import run, together
+from bench.bed import Ground, Worker, until
 from bench.contenders import CONTENDERS, Contender
 from bench.figures import DoesNotAddUp, Figure, Measured, Workload, spread
+from bench.notes import Notes
 from bench.page import Run, page, text
+from bench.processes import cpu_seconds, pss_mib, tree
 from bench.server import RedisServer
 from bench.targets import BEST, Less, Limit, More, Target, Within
 
@@ -25,16 +29,23 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_umbel_is_measured_beside_the_floor() -> None:
     ended = bench(
-        "drain", "enqueue", "--peers", "umbel-late,floor,umbel-sqlite", "--tasks", "100",
+        "drain", "enqueue", "--peers", "umbel-late,floor", "--tasks", "100",
         "--rounds", "1",
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert "failed" not in ended.stdout
-    assert ended.stdout.count("drain, stored, CPU: ") == 3
-    assert ended.stdout.count("enqueue, in bulk, CPU: ") == 2
+    assert ended.stdout.count("drain, stored, CPU: ") == 2
+    assert ended.stdout.count("enqueue, in bulk, CPU: ") == 1
     assert "umbel-late: celery / 50: not measured; the best peer / 8: not measured; 3 x floor" in (
         ended.stdout
     )
+
+
+def test_umbel_is_measured_on_sqlite(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        ground = Ground(contender("umbel-sqlite"), server, tmp_path, 20)
+        values = together.WORKLOAD.measure(ground)
+    assert values["sent while it runs, rate"] > 0
 
 
 def test_a_workload_and_a_peer_that_are_not_there_are_named() -> None:
@@ -95,6 +106,54 @@ def test_what_fails_is_said_and_the_rest_goes_on() -> None:
     assert "failed: 2 of 3 ran (round 1)" in text(whole)
     assert "drain, ignored, CPU: 1,000" in text(whole)
     assert "failed: 2 of 3 ran (round 1)" in page(whole)
+
+
+_FAMILY = """
+import os, threading, time
+def burn():
+    ends = time.process_time() + 0.1
+    while time.process_time() < ends: pass
+def fork(reaps):
+    child = os.fork()
+    if child == 0:
+        burn()
+        if not reaps:
+            time.sleep(60)
+        os._exit(0)
+    if reaps:
+        os.waitpid(child, 0)
+    else:
+        time.sleep(60)
+fork(True)
+threading.Thread(target=fork, args=(False,)).start()
+burn()
+print("burnt", flush=True)
+"""
+
+
+def test_cpu_is_that_of_the_whole_tree_and_of_those_that_have_ended() -> None:
+    family = subprocess.Popen(
+        [sys.executable, "-c", _FAMILY], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert family.stdout is not None
+        family.stdout.readline()
+        until(lambda: cpu_seconds(family.pid) > 0.28, "all three have used 0.1 s", 20)
+        assert len(list(tree(family.pid))) == 2
+        assert pss_mib(family.pid) > 1
+    finally:
+        os.killpg(family.pid, signal.SIGKILL)
+        family.communicate()
+
+
+def test_each_process_has_notes_of_its_own(tmp_path: Path) -> None:
+    program = "import os; from bench.notes import note; note(1); os.fork(); note(2)"
+    environment = {**os.environ, "BENCH_NOTES": str(tmp_path), "BENCH_CAPACITY": "10"}
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, check=True)
+    notes = Notes(tmp_path)
+    until(lambda: notes.count == 3, "both have noted", 10)
+    assert notes.processes == 2
+    assert [each.number for each in notes.read()] == [1, 2, 2]
 
 
 def test_targets_are_judged_by_ratios_within_rounds() -> None:
