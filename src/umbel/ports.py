@@ -146,6 +146,19 @@ class Subscription(Protocol):
     def close(self) -> None: ...
 
 
+class Relay(Protocol):
+    """Brings in what strangers have published; see `Broker.relay`. Of one thread."""
+
+    def carry(self, timeout: float) -> None:
+        """Bring in what comes next, if it comes within `timeout` seconds. After
+        `BrokerUnavailable`, the next call goes on with the same."""
+        ...
+
+    def close(self) -> None:
+        """Let `carry` return, in whatever thread. Fine twice."""
+        ...
+
+
 class Broker(Protocol):
     """Keeps messages until they are settled."""
 
@@ -299,6 +312,13 @@ class Broker(Protocol):
         ...
 
     def subscribe(self, channels: Sequence[str]) -> Subscription: ...
+
+    def relay(self, queues: Sequence[str]) -> Relay | None:
+        """What from now on stores in `queues` what strangers publish to the fanout exchanges that
+        these are bound to, in each queue once, however many relays there are. None where the
+        server does so by itself, where no strangers can be, or where there are no such bindings.
+        """
+        ...
 
     def listen(self, exchange: str, routing_key: str) -> Subscription:
         """Hear what is answered there, also by strangers who publish to this direct exchange.

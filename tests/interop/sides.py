@@ -24,7 +24,7 @@ UMBEL: Final = "umbel"
 CELERIES: Final = ("celery-5.6", "celery-5.7")
 SIDES: Final = (UMBEL, *CELERIES)
 """Names of both kinds; each is also the queue that its worker of the shared fleet consumes."""
-ALONE: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+ALONE: Final = ("--without-gossip", "--without-heartbeat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,19 @@ class Process:
 class Worker(Process):
     """A worker of one process, for these queues."""
 
-    def __init__(self, place: Place, side: str, *queues: str, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        place: Place,
+        side: str,
+        *queues: str,
+        options: Sequence[str] = (),
+        mingles: bool = False,
+    ) -> None:
+        """`mingles`: a Celery asks the other workers for what is revoked, which takes a second."""
         asked = ["-A", "proj", "worker", "-l", "INFO", "-c", "1", "-P", "prefork", "-Q"]
         name = f"w{uuid.uuid4().hex[:6]}@test"
         kind = ["umbel", "--as-celery"] if side == UMBEL else ["celery"]
-        alone = () if side == UMBEL else ALONE
+        alone = () if side == UMBEL else ALONE if mingles else (*ALONE, "--without-mingle")
         command = ["-m", *kind, *asked, ",".join(queues), "-n", name, *alone, *options]
         super().__init__(place, side, command)
         self.node = name
@@ -165,9 +173,11 @@ class Place:
         )
         self._processes: list[Process] = []
 
-    def worker(self, side: str, *queues: str, options: Sequence[str] = ()) -> Worker:
+    def worker(
+        self, side: str, *queues: str, options: Sequence[str] = (), mingles: bool = False
+    ) -> Worker:
         """A worker; it may not be ready yet."""
-        worker = Worker(self, side, *queues, options=options)
+        worker = Worker(self, side, *queues, options=options, mingles=mingles)
         self._processes.append(worker)
         return worker
 

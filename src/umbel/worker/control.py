@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
@@ -60,6 +61,9 @@ class Control:
         self._thread = threading.Thread(target=self._work, name="umbel-control", daemon=True)
 
     def start(self) -> None:
+        """All that is told once this has returned is heard, unless the broker is away."""
+        with suppress(OperationalError):
+            self._subscribed()
         self._thread.start()
 
     def stop(self) -> None:

@@ -1,8 +1,9 @@
 """The supervisor: one run from its start to its shutdown. It runs no task.
 
 Threads of a running one: the heart (liveness), the undertaker (what dead processes held), the
-control thread (what others ask of this worker, and revocations that end running tasks), and the
-loop here, which looks at the pool processes (`umbel.worker.children`) every 50 ms.
+control thread (what others ask of this worker, and revocations that end running tasks), where
+Celery can be the relay (what it publishes to fanout exchanges), and the loop here, which looks at
+the pool processes (`umbel.worker.children`) every 50 ms.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from umbel.worker.heart import Heart
 from umbel.worker.options import ExitCode
 from umbel.worker.patience import longest_outage
 from umbel.worker.process import STOP_WARM, PoolProcess, Setup
+from umbel.worker.relaying import Relaying
 from umbel.worker.undertaker import Undertaker
 
 logger = logging.getLogger("umbel.worker")
@@ -103,6 +105,7 @@ class Supervisor:
         self._longest_outage = longest_outage(conf)
         self._broker_is_gone = False
         self._control = Control(setup.app, setup.hostname, self._on_revocations)
+        self._relaying = Relaying(self._broker, setup.queues)
         self._children = Children(setup, server, self._undertaker, sender)
         self._revocations: deque[Revocation] = deque()
         self._terminating: list[tuple[Revocation, float]] = []
@@ -144,6 +147,7 @@ class Supervisor:
         self._has_beaten = True
         self._heart.start()
         self._control.start()
+        self._relaying.start()
         if self._server is not None:
             self._children.spawn_all()
 
@@ -191,6 +195,7 @@ class Supervisor:
         assert self._stop is not None
         self._undertaker.finish(self._soft_timeout or LAST_JOBS)
         self._control.stop()
+        self._relaying.stop()
         self._heart.stop()
         if self._server is not None:
             self._server.close()

@@ -9,6 +9,7 @@ import sys
 import proj
 from celery import chain, group
 from celery.result import AsyncResult
+from kombu import Exchange
 
 app = proj.app
 
@@ -83,8 +84,23 @@ def about(id):
     }
 
 
-def revoke(id):
-    app.control.revoke(id)
+def revoke(id, **options):
+    app.control.revoke(id, **options)
+
+
+def ping(**options):
+    return app.control.ping(**options)
+
+
+def revoked():
+    return app.control.inspect().revoked()
+
+
+def broadcast(task, exchange):
+    """Celery takes an exchange that it doesn't declare for a direct one, and doesn't declare one
+    of broadcasts."""
+    declare = None if proj.WHO == "umbel" else [Exchange(exchange, type="fanout")]
+    return getattr(proj, task).apply_async(queue=exchange, declare=declare).id
 
 
 def forget(id):

@@ -11,6 +11,7 @@ import time
 import celery
 from celery import Celery
 from kombu import Exchange, Queue
+from kombu.common import Broadcast
 
 WHO = "umbel" if "umbel" in sys.modules else f"celery-{celery.__version__[:3]}"
 QUEUES = ("umbel", "celery-5.6", "celery-5.7")
@@ -24,6 +25,8 @@ app.conf.update(
     task_queues=[
         *(Queue(name, Exchange(name), routing_key=name) for name in QUEUES),
         *(Queue(f"shop-{name}", SHOP, routing_key=key) for name, key in KEYS.items()),
+        Queue("news", Exchange("news", type="fanout")),
+        Broadcast("calls"),
     ],
     accept_content=["json", "pickle", "msgpack", "yaml"],
     result_extended=True,

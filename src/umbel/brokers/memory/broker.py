@@ -305,6 +305,9 @@ class MemoryBroker:
     def subscribe(self, channels: Sequence[str]) -> Subscription:
         return MemorySubscription(self._state, channels)
 
+    def relay(self, queues: Sequence[str]) -> None:
+        return None
+
     def listen(self, exchange: str, routing_key: str) -> Subscription:
         return self.subscribe([f"{exchange}/{routing_key}"])
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
-from umbel.brokers.redis import answering, dead, forms, inspecting, revoking, sharing
+from umbel.brokers.redis import answering, dead, forms, inspecting, relaying, revoking, sharing
 from umbel.brokers.redis.answering import RedisListener
 from umbel.brokers.redis.keys import Keys
 from umbel.brokers.redis.link import Link, Pool, ReplyLost, servers_at
@@ -19,10 +19,10 @@ from umbel.brokers.redis.routes import Routes
 from umbel.brokers.redis.routing import Router
 from umbel.brokers.redis.server import Server, encode
 from umbel.brokers.redis.settling import ResultsBeside, Settling, perhaps_routed
-from umbel.brokers.redis.waiting import RedisSubscription, Waiters
+from umbel.brokers.redis.waiting import Waiters
 from umbel.clock import SYSTEM, Clock
 from umbel.codec import pack
-from umbel.exceptions import BrokerUnavailable, PublishUnknown, RunLost
+from umbel.exceptions import BrokerUnavailable, PublishUnknown, RunLost, Unroutable
 from umbel.exchanges import Binding
 from umbel.message import Lost, Message, Posting, Settlement, Unreadable
 from umbel.ports import (
@@ -35,6 +35,7 @@ from umbel.ports import (
     HandedBack,
     Location,
     QueueStats,
+    Relay,
     Revocation,
     RunRecord,
     Subscription,
@@ -127,10 +128,15 @@ class RedisBroker:
 
         def attempt(known: Routes) -> bool | None:
             arguments: list[str | int | bytes] = [known.version]
+            stored_of: list[Posting] = []
             for posting, raw in packed:
                 for stored in self._router.lead(known, posting, raw, now):
                     arguments += stored
-            return self._link.run(self._scripts.publish, *arguments) == 1 or None
+                    stored_of.append(posting)
+            reply = self._link.run(self._scripts.publish, *arguments)
+            if reply < 0:
+                raise Unroutable(known.why_not(stored_of[-reply - 1]))
+            return reply == 1 or None
 
         try:
             self._router.routed(attempt)
@@ -278,12 +284,10 @@ class RedisBroker:
         self._server.call("PUBLISH", self._keys.channel(self._database, channel), payload)
 
     def subscribe(self, channels: Sequence[str]) -> Subscription:
-        names = {
-            pattern: channel
-            for channel in channels
-            for pattern in self._keys.patterns(self._database, channel)
-        }
-        return RedisSubscription(self._link, names)
+        return relaying.subscription(self._server, channels)
+
+    def relay(self, queues: Sequence[str]) -> Relay | None:
+        return relaying.relay(self._server, self._router, queues)
 
     def listen(self, exchange: str, routing_key: str) -> Subscription:
         return RedisListener(self._server, self._waiters, exchange, routing_key)

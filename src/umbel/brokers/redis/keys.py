@@ -36,7 +36,8 @@ The broker's own, one of each, kept for as long as it is used::
     revocations         zset    version: version NUL unix seconds NUL terminate NUL signal NUL id
     revocations:version int     version of the log, kept when its entries go
     revocations:looked  unix seconds of the last look for entries that are over
-    heard:<name>        "", for an hour                  what several workers hear, one has taken up
+    heard:<name>        ""  with an expiry               what several workers hear, and one of them
+                                has taken up: a command, or (with its queue) a message
     listeners           zset    unix seconds: exchange NUL Kombu's member      who listens for
                                 answers, and until when
     beat                unix seconds of the last heartbeat of any run
@@ -194,9 +195,15 @@ class Keys:
 
 
 def _fanout_prefix(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return FANOUT if value else ""
+    """As Kombu has it: True is the default, and without one the database isn't told apart."""
+    if isinstance(value, bool):
+        return FANOUT if value else ""
+    if not isinstance(value, str) or set("{}") & set(value.replace("{db}", "")):
+        raise ImproperlyConfigured(
+            f"broker_transport_options has fanout_prefix={value!r}; expected True, False or a "
+            f"text, in which {{db}} is the database, such as {FANOUT!r}"
+        )
+    return value
 
 
 def _are_steps(steps: Sequence[object]) -> bool:

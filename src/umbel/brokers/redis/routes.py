@@ -26,6 +26,8 @@ from umbel.message import Posting
 
 _HASH: Final = r".*?"
 _STAR: Final = r"[^\.]+"
+_BROADCAST: Final = "bcast."
+"""What the names of Kombu's broadcast queues begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,23 @@ class Routes:
             return (key,) if self.has(key) else ()
         known = self.by_exchange.get(exchange, ())
         names = takers(known, key, posting.message.headers)
-        if strangers:
-            names = tuple(dict.fromkeys((*names, *takers(strangers, key, posting.message.headers))))
+        # What is published to a fanout exchange, strangers hear and take from no queue.
+        storing = [each for each in strangers if each.type != "fanout"]
+        if storing:
+            names = tuple(dict.fromkeys((*names, *takers(storing, key, posting.message.headers))))
         if key == exchange and has_own_name(known) and self.has(key):
             return names if key in names else (*names, key)
         return names
+
+    def heard_at(self, posting: Posting, strangers: Sequence[Binding]) -> frozenset[str]:
+        """The routing keys with which strangers must hear of a posting to a fanout exchange, where
+        keys don't count: its own, and those that they listen by. None: it isn't one."""
+        exchange = posting.exchange
+        bound = (*self.by_exchange.get(exchange, ()), *strangers)
+        if not exchange or not any(each.type == "fanout" for each in bound):
+            return frozenset()
+        theirs = (each.routing_key for each in strangers if each.type == "fanout")
+        return frozenset((posting.routing_key, *(key for key in theirs if not _is_pattern(key))))
 
     def why_not(self, posting: Posting) -> str:
         """The sentence for a posting that no queue takes."""
@@ -106,9 +120,21 @@ def strangers(link: Link, keys: Keys, routes: Routes, exchange: str) -> Sequence
             continue
         key, pattern, queue = (*member.split(keys.sep), "", "")[:3]
         if queue:
-            kind = "topic" if pattern else ours[0].type if ours else "direct"
-            made.append(Binding(queue, exchange, kind, key))
+            made.append(Binding(queue, exchange, _kind(ours, pattern, queue), key))
     return made
+
+
+def _kind(ours: Sequence[Binding], pattern: str, queue: str) -> str:
+    """The type of an exchange, of which a member of Kombu's set doesn't tell."""
+    if ours:
+        return ours[0].type
+    if pattern:
+        return "topic"
+    return "fanout" if queue.startswith(_BROADCAST) else "direct"
+
+
+def _is_pattern(key: str) -> bool:
+    return "*" in key or "#" in key
 
 
 def binding(member: bytes) -> Binding:

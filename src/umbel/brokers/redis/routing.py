@@ -22,8 +22,11 @@ _ROUTED_AGAIN: Final = 20
 
 Found = TypeVar("Found")
 
+TOLD: Final = -1
+MUST_BE_HEARD: Final = -2
 Stored = tuple[str, int, str, bytes]
-"""A posting as the scripts want it: queue, step, due time or empty, envelope."""
+"""A posting as the scripts want it: queue, step, due time or empty, envelope. In place of a queue
+and a step: channels, NUL between them, and `TOLD`, or `MUST_BE_HEARD` where no queue has it."""
 
 
 class Router:
@@ -85,12 +88,19 @@ class Router:
                 lambda: routes.strangers(server.link, server.keys, known, posting.exchange)
             )
         queues = known.lead(posting, beyond)
-        if not queues:
+        heard_at = known.heard_at(posting, beyond)
+        if not queues and not heard_at:
             raise Unroutable(known.why_not(posting))
         due_at = posting.due_at
         due = "" if due_at is None or due_at <= now else repr(float(due_at))
         step = server.keys.step(posting.priority)
-        return [(queue, step, due, raw) for queue in queues]
+        stored = [(queue, step, due, raw) for queue in queues]
+        if heard_at:
+            # Its eta is in the message, and theirs to keep.
+            database = server.link.place.options.db
+            names = {server.keys.channel(database, posting.exchange, key) for key in heard_at}
+            stored.append(("\0".join(sorted(names)), TOLD if queues else MUST_BE_HEARD, "", raw))
+        return stored
 
     def routed(self, attempt: Callable[[Routes], Found | None]) -> Found:
         """What `attempt` gives; it is given the routes as they are known here and, where it gives

@@ -28,6 +28,7 @@ _STANDS_ON: Final[dict[str, Sequence[str]]] = {
     "promote": ("common",),
     "publish": ("common",),
     "purge": ("common", "settling", "ending"),
+    "relay": ("common",),
     "restore": ("common",),
     "revoke": ("common",),
     "stats": ("common", "settling", "ending"),
@@ -75,6 +76,7 @@ class Scripts:
         self.promote = made["promote"]
         self.publish = made["publish"]
         self.purge = made["purge"]
+        self.relay = made["relay"]
         self.restore = made["restore"]
         self.revoke = made["revoke"]
         self.stats = made["stats"]

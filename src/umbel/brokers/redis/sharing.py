@@ -123,6 +123,11 @@ class Restorer:
             return [keys.list(routing_key, step)]
         posting = Posting(message, routing_key, exchange)
         led = self._router.routed(lambda known: self._router.lead(known, posting, b"", 0.0))
+        if any(each < 0 for _, each, *_ in led):
+            raise Unroutable(
+                f"it was that worker's own copy of what was published to the fanout exchange "
+                f"{exchange!r}"
+            )
         return [keys.list(queue, step) for queue, *_ in led]
 
     def _tell(self, tag: bytes, error: Exception) -> None:

@@ -270,6 +270,9 @@ class SqliteBroker:
     def subscribe(self, channels: Sequence[str]) -> Subscription:
         return SqliteSubscription(self._database, self._bells, channels)
 
+    def relay(self, queues: Sequence[str]) -> None:
+        return None
+
     def listen(self, exchange: str, routing_key: str) -> Subscription:
         return self.subscribe([f"{exchange}/{routing_key}"])
 

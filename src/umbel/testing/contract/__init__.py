@@ -58,6 +58,7 @@ from umbel.testing.contract.publishing import (  # noqa: E402
     AnswerContract,
     BroadcastContract,
     PublishingContract,
+    RelayContract,
 )
 from umbel.testing.contract.routing import (  # noqa: E402
     ExchangeContract,
@@ -87,6 +88,7 @@ __all__ = [
 
 class BrokerContract(
     PublishingContract,
+    RelayContract,
     AnswerContract,
     BroadcastContract,
     ExchangeContract,

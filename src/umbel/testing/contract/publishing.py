@@ -8,6 +8,7 @@ from bisect import bisect_right
 import pytest
 
 from umbel.exceptions import Unroutable
+from umbel.exchanges import Binding
 from umbel.message import Message, Posting
 from umbel.ports import Ready, Subscription
 from umbel.testing.contract.rig import (
@@ -17,6 +18,7 @@ from umbel.testing.contract.rig import (
     DriverSuite,
     Rig,
     ids,
+    message,
     posting,
 )
 
@@ -197,6 +199,23 @@ def heard(listener: Subscription) -> bytes:
     found = listener.get(PATIENCE)
     assert found is not None
     return found[1]
+
+
+class RelayContract(DriverSuite):
+    def test_there_is_nothing_to_relay_into_a_queue_without_a_fanout_exchange(
+        self, rig: Rig
+    ) -> None:
+        rig.driver.declare([], [Binding(OTHER, "topics", "topic", "#")])
+        assert rig.driver.relay([QUEUE, OTHER]) is None
+
+    def test_what_is_published_here_isnt_relayed_once_more(self, live: Rig) -> None:
+        live.driver.declare([], [Binding(QUEUE, "all", "fanout")])
+        relay = live.driver.relay([QUEUE])
+        live.driver.publish([Posting(message("a"), "", "all")])
+        if relay is not None:
+            relay.carry(0.1)
+            relay.close()
+        assert ids(live.hand().take(10)) == ["a"]
 
 
 class AnswerContract(DriverSuite):

@@ -139,7 +139,17 @@ local function promote(now)
   end
 end
 
--- Store postings: each {queue, step, due or '', the number of the argument that is its envelope}.
+-- To channels, with NUL between them; how many listeners heard it. Ours know it by its state.
+local function tell(channels, raw)
+  local heard = 0
+  for name in string.gmatch(channels, '[^%z]+') do
+    heard = heard + call('PUBLISH', name, element('0 0', raw))
+  end
+  return heard
+end
+
+-- Store postings: each {queue, step, due or '', the number of the argument that is its envelope}; or
+-- {channels, below 0, '', …}, for those who listen to a fanout exchange and have no queue here.
 local function store(postings)
   local count = #postings
   if count == 0 then return end
@@ -147,7 +157,9 @@ local function store(postings)
   for i, each in ipairs(postings) do
     local queue, step, due, raw = each[1], each[2], each[3], ARGV[each[4]]
     local text = num(n + i) .. ' ' .. step
-    if due == '' then
+    if tonumber(step) < 0 then
+      tell(queue, raw)
+    elseif due == '' then
       call('LPUSH', list(queue, step), element(text, raw))
     else
       delay(queue, due, record(queue, text, raw))
