@@ -60,7 +60,8 @@ class TcpConnection(Connection):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.socket_keepalive:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, value in (self.socket_keepalive_options or {}).items():
+            options: Any = self.socket_keepalive_options or {}
+            for option, value in options.items():
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
         sock.settimeout(_left(deadline))
         sock.connect(address)

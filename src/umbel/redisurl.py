@@ -17,7 +17,7 @@ What a URL says goes above the settings. Options of the connection may stand beh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -114,7 +114,7 @@ class Several:
 
     addresses: tuple[Address, ...]
     urls: tuple[str, ...] = ()
-    strategy: object = None
+    strategy: Callable[[list[str]], Iterable[str]] | str | None = None
     """In which order: "round-robin" (also None), "shuffle", or a function that is given the URLs
     and gives them in the order in which they shall be tried, without end."""
 
@@ -174,7 +174,7 @@ def servers_of(
     url: str,
     defaults: Mapping[str, Any] = _NOTHING,
     transport: Mapping[str, Any] = _NOTHING,
-    strategy: object = None,
+    strategy: Any = None,
 ) -> Servers:
     """What `url` names, one or several with ``;`` between them. Raises `ImproperlyConfigured`.
 
@@ -195,12 +195,16 @@ def servers_of(
         return Cluster(addresses, prefix[prefix.index("{") : prefix.index("}") + 1])
     if not others:
         return addresses[0]
-    if strategy not in (None, *_STRATEGIES) and not callable(strategy):
-        raise ImproperlyConfigured(
-            f"broker_failover_strategy is {strategy!r}; expected 'round-robin', 'shuffle' or a "
-            "function that is given the URLs and gives them in the order in which they are tried"
-        )
-    return Several(addresses, tuple(urls), strategy)
+    return Several(addresses, tuple(urls), _order(strategy))
+
+
+def _order(strategy: Any) -> Any:
+    if strategy in (None, *_STRATEGIES) or callable(strategy):
+        return strategy
+    raise ImproperlyConfigured(
+        f"broker_failover_strategy is {strategy!r}; expected 'round-robin', 'shuffle' or a "
+        "function that is given the URLs and gives them in the order in which they are tried"
+    )
 
 
 def _is_of_many(urls: Sequence[str]) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from redis import Redis as Client
@@ -14,6 +17,7 @@ from tests.servers import Redis
 
 from umbel import Umbel
 from umbel.brokers.redis import RedisBroker
+from umbel.brokers.redis.waiting import SILENCE
 from umbel.exceptions import BrokerUnavailable, PublishUnknown
 from umbel.message import How, Settlement
 from umbel.ports import BrokerOptions, Ready
@@ -245,3 +249,81 @@ def test_a_subscription_whose_connection_ended_hears_again(
     direct.broadcast("control", b"x")
     assert listener.get(5.0) == ("control", b"x")
     listener.close()
+
+
+def test_a_subscription_that_hears_nothing_any_more_notices(
+    driver: RedisBroker, direct: RedisBroker, proxy: Proxy
+) -> None:
+    listener = driver.subscribe(["control"])
+    proxy.deafen()
+    started = time.monotonic()
+    with pytest.raises(BrokerUnavailable, match="no answer for"):
+        listener.get(60.0)
+    assert time.monotonic() - started < 8.0
+    assert listener.get(0.0) is None
+    direct.broadcast("control", b"x")
+    assert listener.get(5.0) == ("control", b"x")
+    listener.close()
+
+
+def test_a_subscription_to_a_server_that_is_there_is_asked_and_stays(driver: RedisBroker) -> None:
+    listener = driver.subscribe(["control"])
+    assert listener.get(2.5 * SILENCE) is None
+    driver.broadcast("control", b"x")
+    assert listener.get(5.0) == ("control", b"x")
+    listener.close()
+
+
+def test_a_wait_on_dead_connections_sees_what_comes(
+    driver: RedisBroker, direct: RedisBroker, proxy: Proxy
+) -> None:
+    """Its own, of which nobody says that they ended; the next wait has new ones."""
+    waiting = Background(lambda: driver.wait([QUEUE], 60.0))
+    eventually(lambda: bool(driver.waiting))
+    proxy.deafen()
+    started = time.monotonic()
+    with pytest.raises(BrokerUnavailable):
+        waiting.result()
+    waiting = Background(lambda: driver.wait([QUEUE], 60.0))
+    direct.publish([posting("a")])
+    assert waiting.result() is True
+    assert time.monotonic() - started < 5.0
+
+
+def test_one_dead_connection_is_a_word_about_the_others(driver: RedisBroker, proxy: Proxy) -> None:
+    """So that it isn't found out of each of them in turn, for a time-out each."""
+    start = threading.Barrier(4)
+
+    def publish(name: str) -> None:
+        start.wait()
+        driver.publish([posting(name)])
+
+    for each in [Background(partial(publish, f"a{n}")) for n in range(4)]:
+        each.result()
+    proxy.deafen()
+    with pytest.raises(PublishUnknown):
+        driver.publish([posting("b")])
+    started = time.monotonic()
+    for n in range(4):
+        driver.publish([posting(f"c{n}")])
+    assert time.monotonic() - started < 0.9
+
+
+def test_a_server_that_has_become_a_replica_is_left_for_the_next(redis_server: Redis) -> None:
+    """Nothing was done there (READONLY), so it is done here, and nobody is told."""
+    redis_server.flush()
+    first = Redis()
+    try:
+        first.start()
+        driver = _opened(f"{first.url};{redis_server.url}")
+        driver.publish([posting("a")])
+        with Client(port=first.port) as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        with contextlib.suppress(BrokerUnavailable):  # its clients may be cut off first
+            driver.publish([posting("b")])
+        driver.publish([posting("c")])
+        with Client(port=redis_server.port) as client:
+            assert client.llen(QUEUE) >= 1
+        driver.close()
+    finally:
+        first.remove()

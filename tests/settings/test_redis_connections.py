@@ -317,6 +317,6 @@ def test_keepalive(open_app: Open, redis: Redis, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.setting("broker_transport_options")
 def test_an_option_that_changes_nothing_is_named(open_app: Open, redis: Redis) -> None:
-    app = open_app(redis.url, broker_transport_options={"fanout_patterns": True})
-    with pytest.warns(LaterSetting, match=r"has 'fanout_patterns', which changes nothing"):
+    app = open_app(redis.url, broker_transport_options={"queue_order_strategy": True})
+    with pytest.warns(LaterSetting, match=r"has 'queue_order_strategy', which changes nothing"):
         assert app.broker

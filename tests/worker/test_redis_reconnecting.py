@@ -156,6 +156,7 @@ def test_a_failover(watched: Watched, tmp_path: Path) -> None:
         watched.primary.kill()
         watched.await_promotion()
         _works(place, place.app, "after", time.monotonic())
+        assert place.send("quick", "result").get(timeout=SOON)
         assert _twice(place) == set()
 
 

@@ -146,13 +146,12 @@ class Link:
         """Raises where the server doesn't answer, or is too old."""
         self._closed = False
         try:
-            said = self.call("HELLO")
+            said: Sequence[bytes] = self.call("HELLO")
         except OperationalError as error:
             if "unknown command" not in str(error):
                 raise
             said = ()
-        known = dict(zip(said[::2], said[1::2], strict=True))
-        version = known.get(b"version", b"below 6").decode()
+        version = dict(zip(said[::2], said[1::2], strict=True)).get(b"version", b"below 6").decode()
         if not _is_at_least(version, LOWEST):
             raise ImproperlyConfigured(
                 f"{self.location} is Redis {version}; expected Redis 6.2 or newer, or Valkey"
