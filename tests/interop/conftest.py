@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 
@@ -10,6 +11,7 @@ import pytest
 from tests.interop.environments import python_with
 from tests.interop.sides import CELERIES, SIDES, UMBEL, Client, Place, Worker
 from tests.servers import Redis, redis
+from tests.worker.harness import until
 
 __all__ = ["redis"]
 
@@ -66,3 +68,18 @@ def fleet(
 def pair(fleet: Fleet, request: pytest.FixtureRequest) -> Pair:
     sender, runner = request.param
     return Pair(fleet, fleet.clients[sender], runner)
+
+
+@contextmanager
+def busy(pair: Pair) -> Iterator[None]:
+    """The worker runs one task and has taken one more; what is sent now waits in the broker."""
+    gate = pair.place.gate()
+    running = pair.client.send("gated", str(gate), queue=pair.queue)
+    pair.place.noted(what="gated", id=running)
+    pair.client.send("ran", "taken", queue=pair.queue, priority=0)
+    if pair.queue != UMBEL:
+        until(lambda: pair.place.redis.llen(pair.queue) == 0, what="the worker has taken it")
+    try:
+        yield
+    finally:
+        gate.touch()

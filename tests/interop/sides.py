@@ -84,11 +84,11 @@ class Worker(Process):
         mingles: bool = False,
     ) -> None:
         """`mingles`: a Celery asks the other workers for what is revoked, which takes a second."""
-        asked = ["-A", "proj", "worker", "-l", "INFO", "-c", "1", "-P", "prefork", "-Q"]
+        asked = ["-A", "proj", "worker", "-l", "INFO", "-c", "1", "-Q", ",".join(queues)]
         name = f"w{uuid.uuid4().hex[:6]}@test"
         kind = ["umbel", "--as-celery"] if side == UMBEL else ["celery"]
         alone = () if side == UMBEL else ALONE if mingles else (*ALONE, "--without-mingle")
-        command = ["-m", *kind, *asked, ",".join(queues), "-n", name, *alone, *options]
+        command = ["-m", *kind, *asked, "-n", name, *alone, *options]
         super().__init__(place, side, command)
         self.node = name
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any
 
 import pytest
 from tests.interop.conftest import Fleet, Pair
 from tests.interop.sides import CELERIES, UMBEL
+from tests.worker.harness import until
+
+from umbel import Umbel
+from umbel.message import Message
 
 Form = tuple[str, list[object], dict[str, Any]]
 
@@ -83,3 +88,28 @@ def test_parts_of_celerys_group_that_umbel_runs(fleet: Fleet, runner: str) -> No
         seen = client.get(task_id)
         assert (seen["who"], seen["group"], seen["group_index"]) == (who, sent["id"], index)
         assert seen["root_id"] == task_id
+
+
+@pytest.mark.parametrize("sender", CELERIES)
+def test_a_part_of_celerys_chord_is_a_dead_letter_that_still_has_it(
+    fleet: Fleet, sender: str
+) -> None:
+    """Umbel doesn't run it halfway, and what it was sent with is kept."""
+    parts, body = (
+        [form("add", 1, queue=UMBEL), form("add", 2, queue=UMBEL)],
+        form("see", queue=sender),
+    )
+    sent = fleet.clients[sender].ask("send_chord", parts=parts, body=body)
+    app = Umbel("looking", broker=fleet.place.broker, set_as_current=False)
+    try:
+        letters = until(lambda: found if len(found := app.dead.list(UMBEL)) == 2 else [])
+        for index, letter in enumerate(letters):
+            assert "'chord'" in letter.reason
+            assert isinstance(letter.message, Message)
+            assert letter.message.headers["group_index"] == index
+            args, _, embed = json.loads(letter.message.body)
+            assert args == [index + 1]
+            assert embed["chord"]["options"]["task_id"] == sent
+            assert app.dead.delete(letter.message.headers["id"])
+    finally:
+        app.close()

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from tests.interop.conftest import Fleet, Pair
-from tests.interop.sides import SIDES, UMBEL
-from tests.worker.harness import until
-
-
-@contextmanager
-def busy(pair: Pair) -> Iterator[None]:
-    """The worker runs one task and has taken one more; what is sent now waits in the broker."""
-    gate = pair.place.gate()
-    tag = gate.name
-    pair.client.send("gated", str(gate), tag, queue=pair.queue)
-    pair.place.noted(what="gated", tag=tag)
-    pair.client.send("ran", "taken", queue=pair.queue, priority=0)
-    if pair.queue != UMBEL:
-        until(lambda: pair.place.redis.llen(pair.queue) == 0, what="the worker has taken it")
-    try:
-        yield
-    finally:
-        gate.touch()
+from tests.interop.conftest import Fleet, Pair, busy
+from tests.interop.sides import CELERIES, SIDES, UMBEL, Place
+from tests.servers import Redis
 
 
 def test_priorities_in_celerys_order(pair: Pair) -> None:
@@ -40,6 +23,22 @@ def test_priorities_in_celerys_order(pair: Pair) -> None:
         pair.client.get(task_id)
     order = [sent[note.id] for note in pair.place.notes(what="ran") if note.id in sent]
     assert order == [0, 0, 5, 3, 7, 9]
+
+
+@pytest.mark.parametrize("sender", CELERIES[-1:])
+def test_priorities_where_umbel_is_to_serve_the_highest_first(
+    redis: Redis, celeries: None, tmp_path: Path, sender: str
+) -> None:
+    """`redis_priority_order` is the order in which a worker serves; messages are stored alike."""
+    place = Place(tmp_path, redis, 8, UMBEL_REDIS_PRIORITY_ORDER="high-first")
+    try:
+        client = place.client(sender)
+        sent = {client.send("ran", priority=n): n for n in (9, 5, 0, 3, 7, 0)}
+        place.worker(UMBEL, UMBEL).ready()
+        place.noted(6, what="ran")
+        assert [sent[note.id] for note in place.notes()] == [9, 7, 5, 3, 0, 0]
+    finally:
+        place.close()
 
 
 @pytest.mark.parametrize("sender", SIDES)

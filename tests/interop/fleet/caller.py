@@ -5,6 +5,7 @@ Runs with Celery, or with Umbel in its place.
 
 import json
 import sys
+import time
 
 import proj
 from celery import chain, group
@@ -67,6 +68,15 @@ def get(id, timeout=30):
             "state": result.state,
             "traceback": result.traceback,
         }
+
+
+def states(ids, timeout=60):
+    """Of all of them, once they have ended."""
+    results = [AsyncResult(id, app=app) for id in ids]
+    ended = time.monotonic() + timeout
+    while not all(result.ready() for result in results) and time.monotonic() < ended:
+        time.sleep(0.05)
+    return {result.id: result.state for result in results}
 
 
 def about(id):

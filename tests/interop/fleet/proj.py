@@ -96,9 +96,12 @@ def ran(self, *args):
 
 
 @app.task(bind=True, max_retries=5)
-def flaky(self, times, queues=(), countdown=0.05):
+def flaky(self, times, queues=(), countdown=None):
     """Fails so many times; its retries go to each of these queues in turn."""
     note(self.request, "flaky")
+    if countdown is None:
+        # A retry that another worker ends before Celery has stored RETRY stays a RETRY for ever.
+        countdown = 0.3 if queues else 0.05
     tried = self.request.retries
     if tried < times:
         options = {"queue": queues[tried % len(queues)]} if queues else {}
@@ -138,7 +141,9 @@ def gated(self, gate, tag=None):
 
 
 @app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
-def late(self, tag, seconds=0.0):
+def late(self, tag, gate=None):
+    """Acknowledged when it has ended, which it may not before `gate` is there."""
     note(self.request, "start", tag)
-    time.sleep(seconds)
+    while gate is not None and not os.path.exists(gate):
+        time.sleep(0.01)
     note(self.request, "end", tag)
