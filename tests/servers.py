@@ -198,9 +198,11 @@ class Sentinel(Server):
     package = "redis-server"
     NAME = "main"
 
-    def __init__(self, primary: Redis) -> None:
+    def __init__(self, primary: Redis, *lines: str) -> None:
+        """`lines` are further ones of its configuration."""
         super().__init__()
         self._primary = primary
+        self._lines = lines
 
     def prepare(self) -> None:
         file = self.folder / "sentinel.conf"
@@ -208,7 +210,7 @@ class Sentinel(Server):
             f"bind 127.0.0.1\nport {self.port}\ndir {self.folder}\n"
             f"sentinel monitor {self.NAME} 127.0.0.1 {self._primary.port} 1\n"
             f"sentinel down-after-milliseconds {self.NAME} 300\n"
-            f"sentinel failover-timeout {self.NAME} 2000\n"
+            f"sentinel failover-timeout {self.NAME} 2000\n" + "\n".join(self._lines)
         )
         if self.user is not None:
             shutil.chown(file, self.user)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
-from tests.servers import Sentinel, Watched, redis_client, watched
+from tests.servers import Redis, Sentinel, Watched, redis_client, watched
 
 from umbel import Umbel
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, PublishUnknown
@@ -24,7 +24,7 @@ def app(watched: Watched) -> Iterator[Umbel]:
         yield app
 
 
-def _app(url: str, transport: dict[str, object], **settings: object) -> Umbel:
+def _app(url: str, transport: Mapping[str, object], **settings: object) -> Umbel:
     return Umbel(
         "client", broker=url, backend=url, set_as_current=False,
         changes={
@@ -147,3 +147,52 @@ def test_sentinels_that_know_no_such_primary_or_are_away_are_said(watched: Watch
         pytest.raises(BrokerUnavailable, match="1 others are known; min_other_sentinels is 2"),
     ):
         app.broker.publish([])
+
+
+@pytest.mark.setting("broker_transport_options", "result_backend_transport_options")
+def test_sentinels_and_servers_have_logins_of_their_own(redis_server: Redis) -> None:
+    redis_server.flush()
+    sentinel = Sentinel(redis_server, "requirepass of-the-sentinel")
+    try:
+        sentinel.prepare()
+        sentinel.start()
+        with redis_client(redis_server.port) as client:
+            client.acl_setuser(
+                "shop", enabled=True, passwords=["+of-the-server"], keys=["*"], channels=["*"],
+                categories=["+@all"],
+            )  # fmt: skip
+            url = f"sentinel://shop:of-the-server@127.0.0.1:{sentinel.port}/2"
+            transport = {"master_name": "main", "sentinel_kwargs": {"password": "of-the-sentinel"}}
+            results = {"result_backend_transport_options": transport}
+            with _app(url, transport, **results) as app:
+                app.send_task("t", task_id="a")
+                assert app.store is not None
+                app.store.put([result("a")])
+                users = {each["user"] for each in client.client_list() if each["db"] == "2"}
+                assert users == {"shop"}
+                client.select(2)
+                assert client.exists("celery", "celery-task-meta-a") == 2
+            wrong = {**transport, "sentinel_kwargs": {"password": "x"}}
+            with (
+                _app(url, wrong) as app,
+                pytest.raises(BrokerUnavailable, match="no Sentinel knows a primary 'main'"),
+            ):
+                app.send_task("t")
+            client.acl_deluser("shop")
+    finally:
+        sentinel.remove()
+
+
+@pytest.mark.parametrize(
+    ("url", "transport", "sentence"),
+    [
+        ("sentinel://one", {}, "has master_name=None; expected the name"),
+        ("sentinel://one", {"master_name": "m", "sentinel_kwargs": 1}, "sentinel_kwargs=1"),
+        ("sentinel://one;redis://two", {"master_name": "m"}, "mixes kinds of servers"),
+    ],
+)
+def test_what_cannot_be_a_sentinels_address(
+    url: str, transport: dict[str, object], sentence: str
+) -> None:
+    with _app(url, transport) as app, pytest.raises(ImproperlyConfigured, match=sentence):
+        assert app.broker
