@@ -1,7 +1,8 @@
 """A virtual environment for each library that is measured beside Umbel, made when first needed.
 
-They lie in ``.venv-bench`` beside ``.venv`` and hold what ``requirements/<library>.txt`` pins.
-Umbel and the floor run in the environment that runs this.
+They lie in ``.venv-bench``, under the version of Python that runs this, which is theirs too, and
+hold what ``requirements/<library>.txt`` pins. Umbel and the floor run in the
+environment that runs this.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FOLDER: Final = ROOT / ".venv-bench"
+FOLDER: Final = ROOT / ".venv-bench" / f"{sys.version_info.major}.{sys.version_info.minor}"
 OWN: Final = frozenset({"umbel", "floor"})
 """What is measured in this very environment."""
 
