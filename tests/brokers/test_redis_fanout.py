@@ -187,6 +187,19 @@ def test_the_strangers_priority_counts(driver: RedisBroker, client: Client) -> N
     relay.close()
 
 
+def test_celerys_workers_dont_give_their_copies_to_our_queues(
+    driver: RedisBroker, client: Client
+) -> None:
+    """As they would to all that is bound in Kombu's set, when one of them has died."""
+    driver.declare([], [NEWS])
+    driver.enlist("run", None, b"")
+    driver.declare([], [Binding("own", "news", "fanout")], run="run")
+    assert client.exists("_kombu.binding.news") == 0
+    assert driver.unbind([NEWS]) == 1
+    driver.leave("run")
+    assert driver.bindings() == ()
+
+
 def test_without_fanout_queues_there_is_nothing_to_relay(driver: RedisBroker) -> None:
     driver.declare([], [NEWS])
     assert driver.relay([OTHER]) is None

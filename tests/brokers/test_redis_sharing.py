@@ -124,6 +124,18 @@ class TestWhatCelerysDeadHeld:
         driver.tend()
         assert [each.ready for each in driver.queues() if each.name == OTHER] == [1]
 
+    def test_stays_where_it_was_a_copy_of_what_was_published_to_a_fanout_exchange(
+        self, driver: RedisBroker, dead: Holding, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Our queues have copies of their own."""
+        driver.declare([], [Binding(OTHER, "news", "fanout")])
+        dead.hold("a", HOUR + 1, exchange="news", key="celery")
+        driver.tend()
+        driver.tend()
+        assert dead.tags() == {"tag-a"}
+        assert [each.ready for each in driver.queues() if each.name == OTHER] == [0]
+        assert caplog.text.count("own copy of what was published") == 1
+
     def test_goes_to_a_queue_that_only_celery_knows(
         self, driver: RedisBroker, client: Client, dead: Holding
     ) -> None:

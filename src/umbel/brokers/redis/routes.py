@@ -65,10 +65,9 @@ class Routes:
 
     def heard_at(self, posting: Posting, strangers: Sequence[Binding]) -> frozenset[str]:
         """The routing keys with which strangers must hear of a posting to a fanout exchange, where
-        keys don't count: its own, and those that they listen by. None: it isn't one."""
-        exchange = posting.exchange
-        bound = (*self.by_exchange.get(exchange, ()), *strangers)
-        if not exchange or not any(each.type == "fanout" for each in bound):
+        keys don't count: its own, and those that they listen by. None where it isn't one."""
+        bound = (*self.by_exchange.get(posting.exchange, ()), *strangers)
+        if not any(each.type == "fanout" for each in bound):
             return frozenset()
         theirs = (each.routing_key for each in strangers if each.type == "fanout")
         return frozenset((posting.routing_key, *(key for key in theirs if not _is_pattern(key))))
@@ -151,8 +150,10 @@ def member(keys: Keys, each: Binding) -> str:
 
 
 def kombu_member(keys: Keys, each: Binding) -> str:
-    """A binding as Kombu's set has it; empty for a headers exchange, which Kombu hasn't here."""
-    if each.type == "headers":
+    """A binding as Kombu's set has it; empty for a headers exchange, which Kombu hasn't here, and
+    for a fanout exchange: nobody looks there when he publishes to one, and when a worker of
+    Celery's has died, its copy would be given to our queues, which have theirs."""
+    if each.type in ("headers", "fanout"):
         return ""
     pattern = kombu_pattern(each.routing_key) if each.type == "topic" else ""
     return keys.sep.join((each.routing_key, pattern, each.queue))

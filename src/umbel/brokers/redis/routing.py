@@ -88,18 +88,17 @@ class Router:
                 lambda: routes.strangers(server.link, server.keys, known, posting.exchange)
             )
         queues = known.lead(posting, beyond)
-        heard_at = known.heard_at(posting, beyond)
-        if not queues and not heard_at:
-            raise Unroutable(known.why_not(posting))
         due_at = posting.due_at
         due = "" if due_at is None or due_at <= now else repr(float(due_at))
         step = server.keys.step(posting.priority)
         stored = [(queue, step, due, raw) for queue in queues]
-        if heard_at:
+        if posting.exchange and (heard_at := known.heard_at(posting, beyond)):
             # Its eta is in the message, and theirs to keep.
             database = server.link.place.options.db
             names = {server.keys.channel(database, posting.exchange, key) for key in heard_at}
             stored.append(("\0".join(sorted(names)), TOLD if queues else MUST_BE_HEARD, "", raw))
+        if not stored:
+            raise Unroutable(known.why_not(posting))
         return stored
 
     def routed(self, attempt: Callable[[Routes], Found | None]) -> Found:
