@@ -91,9 +91,9 @@ class Command(msgspec.Struct, frozen=True):
     """What no other command has."""
 
     @property
-    def asks_only(self) -> bool:
-        """Whether nothing is left of it once nobody waits for its answer any more."""
-        return self.reply_to is not None and self.method not in _LASTING
+    def is_lasting(self) -> bool:
+        """Whether it counts also when nobody waits for its answer any more."""
+        return self.method in _LASTING
 
     def is_late(self, now: float) -> bool:
         """Whether nobody waits for an answer any more, whatever the clocks say."""

@@ -99,8 +99,8 @@ def test_what_cant_be_obeyed_harms_nobody(place: Place) -> None:
     channel = mailbox.channel("celery")
     for payload in (b"", b"no JSON", b"[]", b'{"body": "e30=", "headers": 1}'):
         app.broker.broadcast(channel, payload)
-    matcher = Audience(pattern="*", matcher="no such")
-    tell(app, Command("ping", audience=matcher))
+    for matcher in (Audience(pattern="*", matcher="no such"), Audience(None, "(", "pcre")):
+        tell(app, Command("ping", audience=matcher))
     tell(app, Command("revoke", {"task_id": [1]}))
     assert ask(app, Command("dance"), timeout=5.0, limit=1) == [
         {"w@here": {"error": "KeyError('dance')"}}
@@ -158,6 +158,15 @@ def test_what_a_stranger_revokes_is_written_to_the_log_once(place: Place) -> Non
     for each in answers:
         [answer] = each.values()
         assert answer["revoked"] == [running.id, "a", "b"]
+
+
+def test_what_is_revoked_when_a_worker_stops_is_in_the_log(place: Place) -> None:
+    worker = place.worker("-c", "1", "-n", "w@here")
+    for number in range(20):
+        tell(place.app, Command("revoke", {"task_id": f"t{number}"}, tag=f"tag{number}"))
+    assert place.app.control.ping(timeout=20.0, limit=1)
+    assert worker.stop() == 0, worker.text
+    assert len(place.broker.revoked(0)[1]) == 20
 
 
 def test_our_own_revocations_are_logged_once(place: Place) -> None:

@@ -1,7 +1,7 @@
 """The control thread: obeys what comes through the mailbox, and follows the log of revocations.
 
 No task code runs here, nor anything that waits for the pool, so a worker answers whatever its
-tasks do.
+tasks do. What may take the broker long is left to a second thread.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Final
 
 from msgspec.structs import replace
@@ -56,26 +57,36 @@ class Control:
             "terminate": self._terminate,
         }
         self._version = 0
+        self._looking = threading.Lock()
         self._subscription: Subscription | None = None
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="umbel-control", daemon=True)
+        self._slow: SimpleQueue[Command | None] = SimpleQueue()
+        """Commands for which the broker looks through its queues; meanwhile others are obeyed."""
+        self._threads = [
+            threading.Thread(target=self._work, name="umbel-control", daemon=True),
+            threading.Thread(target=self._work_slowly, name="umbel-revoking", daemon=True),
+        ]
 
     def start(self) -> None:
         """All that is told once this has returned is heard, unless the broker is away."""
         with suppress(OperationalError):
             self._subscribed()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         self._stopping.set()
         if (subscription := self._subscription) is not None:
             # So that it needn't wait out its time.
             subscription.close()
-        self._thread.join()
+        self._slow.put(None)
+        for thread in self._threads:
+            thread.join()
 
     def look(self) -> None:
         """Pass on what the log has gained since the last look."""
-        self._version, entries = self._broker.revoked(self._version)
+        with self._looking:
+            self._version, entries = self._broker.revoked(self._version)
         terminating = tuple(entry for entry in entries if entry.terminate)
         if terminating:
             self._heard(terminating)
@@ -100,8 +111,24 @@ class Control:
                 # What the log has gained meanwhile is missed by nobody.
                 is_behind = True
                 self._stopping.wait(WAIT)
+            except Exception:
+                # Whatever a stranger has sent, the next command is to be obeyed.
+                logger.critical("A control command failed.", exc_info=True)
+                payload = None
         if self._subscription is not None:
             self._subscription.close()
+
+    def _work_slowly(self) -> None:
+        """All that came before the stop, unless the broker is away then."""
+        while (command := self._slow.get()) is not None:
+            while True:
+                try:
+                    self._answer(command, self._carried_out(command))
+                    break
+                except OperationalError as error:
+                    logger.warning("Control command %s: %s", command.method, error)
+                    if self._stopping.wait(WAIT):
+                        return
 
     def _subscribed(self) -> Subscription:
         if self._subscription is None:
@@ -122,7 +149,11 @@ class Control:
             return
         if command.is_logged:
             self.look()
-        elif is_ours and not (command.asks_only and command.is_late(self._app.clock.wall())):
+        elif not is_ours:
+            return
+        elif command.is_lasting:
+            self._slow.put(command)
+        elif not command.is_late(self._app.clock.wall()):
             self._answer(command, self._carried_out(command))
 
     def _carried_out(self, command: Command) -> object:
