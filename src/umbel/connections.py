@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable
 
 from umbel.clock import Clock
 from umbel.drivers import BrokerDriver, Results, make_broker, make_store, without_effect
-from umbel.exceptions import ImproperlyConfigured, LaterSetting
+from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, LaterSetting
 from umbel.message import Posting
 from umbel.patientstore import Patience, PatientStore
 from umbel.ports import BrokerOptions, ResultStore
@@ -52,6 +53,8 @@ class Connections:
         self._store: ResultStore | None = None
         self._replaced: list[BrokerDriver | ResultStore] = []
         self._inherited: list[object] = []
+        self._refused: tuple[float, BrokerUnavailable] | None = None
+        """When it last wasn't to be opened, and why."""
         self._bereft: dict[str, str] = {}
         """What to say of URLs that only the parent process can use."""
         self.in_worker = False
@@ -186,14 +189,18 @@ class Connections:
                     warn(sentence, LaterSetting)
 
     def _open_broker(self) -> BrokerDriver:
+        asked_at = time.monotonic()
         with self._lock:
             if self._broker is None:
+                self._fail_as_others_did(asked_at)
                 self._broker = self._open(self.broker_url)
             return self._broker
 
     def _open_outlet(self) -> BrokerDriver:
+        asked_at = time.monotonic()
         with self._lock:
             if self._outlet is None:
+                self._fail_as_others_did(asked_at)
                 is_one = self.outlet_url == self.broker_url
                 self._outlet = self.broker if is_one else self._open(self.outlet_url)
             return self._outlet
@@ -204,9 +211,20 @@ class Connections:
             self._say_default()
         self.check_options()
         broker = make_broker(url, self._conf, self._clock, self._options())
-        broker.open()
+        try:
+            broker.open()
+        except BrokerUnavailable as error:
+            self._refused = time.monotonic(), error
+            raise
         self._opened_with = self.urls
         return broker
+
+    def _fail_as_others_did(self, asked_at: float) -> None:
+        """Where it was tried in vain while this thread waited for its turn. Else a crowd of threads
+        would try one after the other, and the last one have its answer after minutes."""
+        if self._refused is not None and self._refused[0] > asked_at:
+            error = self._refused[1]
+            raise BrokerUnavailable(str(error)) from error
 
     def _open_store(self) -> ResultStore | None:
         url = self.store_url

@@ -314,7 +314,7 @@ CELERY_SETTINGS: tuple[Setting, ...] = (
         ("broker_pool_limit", 10, optional(COUNT),
          "most connections to Redis for calls, per process; None or 0: a new one for each call"),
         ("broker_pool_acquire_timeout", None, optional(SECONDS),
-         "longest wait for one of them to be free; None: no limit"),
+         "longest wait for one of them to be free; None: as long as for a connection"),
         ("broker_use_ssl", False, SWITCH_OR_MAPPING,
          "encrypt the connection to Redis; a dict has the details"),
         ("redis_backend_use_ssl", None, optional(SWITCH_OR_MAPPING),

@@ -77,6 +77,43 @@ def test_nobody_takes_the_connection() -> None:
         sends_in_time(url, "can't be reached; nothing was done")
 
 
+def _crowd_is_told_in_time(app: Umbel) -> None:
+    """More threads than there are connections."""
+    took: list[float] = []
+
+    def send() -> None:
+        started = time.monotonic()
+        with pytest.raises((BrokerUnavailable, PublishUnknown)):
+            app.send_task("t")
+        took.append(time.monotonic() - started)
+
+    threads = [threading.Thread(target=send) for _ in range(40)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(took) == 40
+    assert max(took) < BOUND + 0.5  # for the threads of one interpreter
+
+
+def test_a_crowd_before_a_server_that_is_away() -> None:
+    with black_hole() as url, Umbel("client", broker=url, set_as_current=False) as app:
+        _crowd_is_told_in_time(app)
+
+
+def test_a_crowd_before_a_server_that_stands_still() -> None:
+    server = Redis()
+    try:
+        server.start()
+        with Umbel("client", broker=server.url, set_as_current=False) as app:
+            app.send_task("t")
+            server.freeze()
+            _crowd_is_told_in_time(app)
+            server.thaw()
+    finally:
+        server.remove()
+
+
 def test_somebody_takes_it_and_says_nothing() -> None:
     with answering(b"") as url:
         sends_in_time(url, "can't be reached|its answer was lost")

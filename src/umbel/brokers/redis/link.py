@@ -100,7 +100,8 @@ class Pool:
     limit: int | None = None
     """None: as many as there are callers."""
     patience: float | None = None
-    """Seconds; None: as long as it takes."""
+    """Seconds; None: as long as for connecting, so that a crowd before a server that is away has
+    its answers in time, too."""
     keeps: bool = True
     """Connections for the next caller."""
 
@@ -289,16 +290,18 @@ class Link:
 
     def _may_make_one(self, limit: int) -> bool:
         """Waits until the caller may make a connection; False: until one is idle."""
-        patience = self._pool.patience
+        patience = self._in_time if self._pool.patience is None else self._pool.patience
         with self._freed:
             self._waiting += 1
             try:
-                is_free = self._freed.wait_for(lambda: self._idle or self._made < limit, patience)
+                is_free = self._freed.wait_for(
+                    lambda: self._idle or self._made < limit, min(patience, threading.TIMEOUT_MAX)
+                )
             finally:
                 self._waiting -= 1
             if not is_free:
                 raise self._unavailable(
-                    f"all {limit} connections to {self.location} were in use for {patience} s; "
+                    f"all {limit} connections to {self.location} were in use for {patience:g} s; "
                     "nothing was done. Raise broker_pool_limit, or broker_pool_acquire_timeout"
                 )
             if self._idle:
