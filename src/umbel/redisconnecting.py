@@ -40,7 +40,8 @@ class Wire(Protocol):
 
 
 class TcpConnection(Connection):
-    """`socket_connect_timeout` is for the name and for all addresses together."""
+    """`socket_connect_timeout` is for the name, for all addresses together, and, as long as nobody
+    sets another time-out of the socket, for each answer."""
 
     def _connect(self) -> socket.socket:
         deadline = time.monotonic() + (self.socket_connect_timeout or inf)
@@ -65,7 +66,10 @@ class TcpConnection(Connection):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
         sock.settimeout(_left(deadline))
         sock.connect(address)
-        sock.settimeout(self.socket_timeout)
+        left = _left(deadline) or inf
+        sock.settimeout(
+            min(left, self.socket_timeout or inf) if left < inf else self.socket_timeout
+        )
 
 
 class TlsConnection(SSLConnection, TcpConnection):

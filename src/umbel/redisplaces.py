@@ -18,7 +18,7 @@ from redis import exceptions as errors
 from redis.crc import key_slot
 
 from umbel.exceptions import ImproperlyConfigured
-from umbel.redisconnecting import Wire, ask, connection_to
+from umbel.redisconnecting import Wire, ask, connection_to, socket_of
 from umbel.redisurl import Address, Cluster, Sentinels, Servers, Several
 
 _ABSENT: Final = {"s_down", "o_down"}
@@ -320,6 +320,7 @@ def connected(place: Place, seconds: float) -> Wire:
             connection = connection_to(address, (deadline - time.monotonic()) / number)
             connection.connect()
             place.check(connection)
+            socket_of(connection).settimeout(address.options.get("socket_timeout"))
         except (errors.RedisError, OSError) as error:
             if connection is not None:
                 connection.disconnect()

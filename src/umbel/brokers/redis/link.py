@@ -29,6 +29,8 @@ from umbel.redisurl import BROKER_TIMEOUTS, Address, Servers, servers_of
 HEALTH_CHECK: Final = 25.0
 """Seconds of idleness after which a connection is asked whether it still leads anywhere."""
 LOWEST: Final = 6, 2
+_LEAST: Final = 0.05
+"""Seconds that are left for connecting, however long one had to wait before."""
 
 _REPLICATED: Final = frozenset(("publish", "turn", "abandon", "dead_requeue"))
 """Scripts whose effect must not be undone by a failover, where that is asked for."""
@@ -162,10 +164,11 @@ class Link:
         self._closed = True
         self._let_go()
 
-    def connect(self) -> Wire:
-        """A connection of the caller's own. Raises redis-py's errors, and `OSError`."""
+    def connect(self, waited: float = 0.0) -> Wire:
+        """A connection of the caller's own, who has waited so many seconds for it. Raises
+        redis-py's errors, and `OSError`."""
         try:
-            return connected(self.place, self._in_time)
+            return connected(self.place, max(_LEAST, self._in_time - waited))
         except (errors.RedisError, OSError):
             self._let_go()
             raise
@@ -265,13 +268,16 @@ class Link:
                 ):
                     return idle
                 self._discard(connection)
-            if limit is None or self._may_make_one(limit):
+            if limit is None:
                 return self._make()
+            began = time.monotonic()
+            if self._may_make_one(limit):
+                return self._make(time.monotonic() - began)
 
-    def _make(self) -> _Idle:
+    def _make(self, waited: float = 0.0) -> _Idle:
         generation = self.generation
         try:
-            connection = self.connect()
+            connection = self.connect(waited)
         except (errors.RedisError, OSError) as error:
             self._free()
             raise self.refused(error) from error
