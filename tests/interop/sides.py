@@ -21,9 +21,15 @@ from tests.worker.harness import until
 
 FLEET: Final = Path(__file__).resolve().parent / "fleet"
 UMBEL: Final = "umbel"
+CELERY: Final = "celery"
 CELERIES: Final = ("celery-5.6", "celery-5.7")
 SIDES: Final = (UMBEL, *CELERIES)
 """Names of both kinds; each is also the queue that its worker of the shared fleet consumes."""
+STARTS: Final = {
+    UMBEL: ("umbel", "--as-celery", "-A", "proj", "worker", "-l", "INFO"),
+    CELERY: ("celery", "-A", "proj", "worker", "-l", "INFO"),
+}
+"""The commands of workers, as ``docs/migrating.md`` has them."""
 ALONE: Final = ("--without-gossip", "--without-heartbeat")
 
 
@@ -84,12 +90,11 @@ class Worker(Process):
         mingles: bool = False,
     ) -> None:
         """`mingles`: a Celery asks the other workers for what is revoked, which takes a second."""
-        asked = ["-A", "proj", "worker", "-l", "INFO", "-c", "1", "-Q", ",".join(queues)]
         name = f"w{uuid.uuid4().hex[:6]}@test"
-        kind = ["umbel", "--as-celery"] if side == UMBEL else ["celery"]
+        one = ["-c", "1", "-Q", ",".join(queues), "-n", name]
         alone = () if side == UMBEL else ALONE if mingles else (*ALONE, "--without-mingle")
-        command = ["-m", *kind, *asked, "-n", name, *alone, *options]
-        super().__init__(place, side, command)
+        command = [*STARTS.get(side, STARTS[CELERY]), *one, *alone, *options]
+        super().__init__(place, side, ["-m", *command])
         self.node = name
 
     def ready(self) -> Self:

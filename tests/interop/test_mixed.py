@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.interop.sides import CELERIES, UMBEL, Client, Place, Worker
+from tests.interop.sides import CELERIES, FLEET, UMBEL, Client, Place, Worker
 from tests.servers import Redis
 from tests.worker.harness import until
 
@@ -21,6 +24,7 @@ def place(redis: Redis, celeries: None, tmp_path: Path) -> Iterator[Place]:
         tmp_path, redis, 2, PROJ_TRANSPORT=f'{{"visibility_timeout": {HELD}}}',
         PROJ_PREFETCH="2", UMBEL_WORKER_LEASE_TIME=str(HELD),
     )  # fmt: skip
+    made.redis.flushdb()
     try:
         yield made
     finally:
@@ -89,3 +93,45 @@ def test_what_a_killed_worker_held_is_run_by_the_others(place: Place, celery: st
     runs = [note.id for note in place.notes(what="end")]
     assert len(runs) == len(set(runs)) == 36
     until(lambda: place.redis.llen(UMBEL) + place.redis.hlen("unacked") == 0)
+
+
+@pytest.mark.parametrize("celery", CELERIES[-1:])
+def test_what_killed_workers_of_umbel_leave_is_handed_to_celery(place: Place, celery: str) -> None:
+    ours, client = place.worker(UMBEL, UMBEL).ready(), place.client(celery)
+    eta = time.time() + 6.0
+    later = client.send("ran", eta=datetime.fromtimestamp(eta, UTC).isoformat())
+    until(lambda: place.redis.exists("umbel:{umbel}:due"), what="it waits for its time")
+    gate = place.gate()
+    running = client.send("gated", str(gate))
+    place.noted(what="gated", id=running)
+    waiting = [client.send("ran") for _ in range(3)]
+    ours.kill()
+
+    theirs = place.worker(celery, UMBEL)
+    assert umbel(place, "handback") == [
+        "1 task due later handed back to Celery's workers.",
+        "1 task that had begun when their worker died: see umbel dead list.",
+    ]
+    theirs.ready()
+    assert umbel(place, "dead", "requeue", running) == ["1 dead letter requeued"]
+    gate.touch()
+    states = client.ask("states", ids=[later, running, *waiting])
+    assert set(states.values()) == {"SUCCESS"}, place.logs()
+    (note,) = place.notes(id=later)
+    assert (note.who, note.at >= eta) == (celery, True)
+    assert place.redis.keys("umbel:{*") == []
+
+
+def umbel(place: Place, *arguments: str) -> list[str]:
+    """What a command says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "umbel", "--as-celery", "-A", "proj", *arguments],
+        cwd=FLEET,
+        env=place.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

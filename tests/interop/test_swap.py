@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.interop.sides import CELERIES, UMBEL, Client, Place, Worker
+from tests.interop.sides import CELERIES, STARTS, UMBEL, Client, Place, Worker
 from tests.servers import Redis
 from tests.worker.harness import until
 
@@ -114,3 +114,10 @@ def run_some(place: Place, *workers: Worker) -> None:
         lambda: all(counts()[each.node] - before[each.node] >= 20 for each in workers),
         what=f"{[each.name for each in workers]} run some; {place.logs()}",
     )
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_the_page_shows_the_commands_that_start_these_workers(start: tuple[str, ...]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "migrating.md"
+    shown = [line.strip() for line in page.read_text().splitlines()]
+    assert [line for line in shown if line.startswith(f"{' '.join(start)} -n ")]
