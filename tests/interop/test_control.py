@@ -135,7 +135,7 @@ def test_a_worker_of_celerys_that_starts_learns_what_is_revoked(
     try:
         clients[UMBEL].ask("revoke", id="told-at-the-start")
         with working(place, CELERY, "late", mingles=True) as late:
-            revoked = clients[CELERY].ask("revoked")
+            revoked = clients[CELERY].ask("revoked", node=late.node)
             assert "told-at-the-start" in revoked[late.node]
     finally:
         os.kill(theirs.process.pid, signal.SIGCONT)

@@ -102,8 +102,8 @@ def ping(**options):
     return app.control.ping(**options)
 
 
-def revoked():
-    return app.control.inspect().revoked()
+def revoked(node):
+    return app.control.inspect([node], timeout=20.0).revoked()
 
 
 def broadcast(task, exchange):
