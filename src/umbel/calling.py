@@ -79,13 +79,15 @@ def send_many(
         return [send(task, each, {}, new_id(), NOTHING) for each in calls]
     plan = task.plan()
     asks = task.app.router.asks
-    prepared = [
-        _prepare(task, task.plan(NOTHING, each) if asks else plan, each, {}, new_id())
-        for each in calls
-    ]
-    results = [result for _, result in prepared]
-    if prepared:
-        task.app.publisher.send([posting for posting, _ in prepared], plan.policy)
+    postings: list[Posting] = []
+    results: list[AsyncResult[Any]] = []
+    for each in calls:
+        its_plan = task.plan(NOTHING, each) if asks else plan
+        posting, result = _prepare(task, its_plan, each, NOTHING, new_id())
+        postings.append(posting)
+        results.append(result)
+    if postings:
+        task.app.publisher.send(postings, plan.policy)
         add_children(results)
     return results
 

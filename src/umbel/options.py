@@ -17,6 +17,7 @@ from umbel.compression import find_compression
 from umbel.exceptions import ImproperlyConfigured, LaterSetting
 from umbel.instants import When
 from umbel.keywords import CALL_NAMES, TASK_NAMES
+from umbel.protocol import Draft
 from umbel.request import executing
 from umbel.retry import AutoRetry, ExceptionTypes, RetryPolicy
 from umbel.retry.auto import check_together, max_retries_of
@@ -118,6 +119,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     typed: Typed | None
     """The parameters whose arguments are lowered to plain data."""
     delivery_mode: int
+    draft: Draft | None
+    """What all messages of plain calls share: there are no `options`, and the body is JSON."""
 
 
 def merge_task(declared: Mapping[str, Any], conf: Settings) -> TaskOptions:
@@ -202,6 +205,27 @@ def merge_call(
     priority = priority_option((conf.task_default_priority or 0) if priority is None else priority)
     if address.top is not None and priority > address.top:
         priority = address.top
+    serializer = cast("str | None", routed.get("serializer")) or conf.task_serializer
+    compression = cast("str | None", routed.get("compression")) or conf.task_compression
+    time_limit, soft_time_limit = limit("time_limit"), limit("soft_time_limit")
+    mode = (
+        conf.task_default_delivery_mode
+        if delivery_mode is None
+        else delivery_mode_option(delivery_mode)
+    )
+    is_plain = not routed and serializer == "json" and compression is None and typed is None
+    draft = None
+    if is_plain:
+        draft = Draft(
+            task=task_name,
+            routing_key=address.routing_key,
+            exchange=address.exchange,
+            priority=priority,
+            time_limit=time_limit,
+            soft_time_limit=soft_time_limit,
+            ignore_result=cast("bool | None", ignore_result),
+            delivery_mode=mode,
+        )
     return Plan(
         task=task_name,
         typing=task is not None and task.typing,
@@ -209,21 +233,18 @@ def merge_call(
         options=routed,
         priority=priority,
         expires=cast("When | None", routed.get("expires")),
-        time_limit=limit("time_limit"),
-        soft_time_limit=limit("soft_time_limit"),
+        time_limit=time_limit,
+        soft_time_limit=soft_time_limit,
         ignore_result=cast("bool | None", ignore_result),
         policy=_policy(routed, conf) if retry else None,
         max_size=conf.task_max_message_size,
         repr_levels=conf.task_repr_maxlevels,
         zone=zone,
-        serializer=cast("str | None", routed.get("serializer")) or conf.task_serializer,
-        compression=cast("str | None", routed.get("compression")) or conf.task_compression,
+        serializer=serializer,
+        compression=compression,
         typed=typed,
-        delivery_mode=(
-            conf.task_default_delivery_mode
-            if delivery_mode is None
-            else delivery_mode_option(delivery_mode)
-        ),
+        delivery_mode=mode,
+        draft=draft,
     )
 
 

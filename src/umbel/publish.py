@@ -21,12 +21,12 @@ from umbel.formats import CallFormat, Serializers
 from umbel.instants import due, expiry
 from umbel.message import Message, Posting
 from umbel.options import Plan
-from umbel.protocol import HEADERS, NO_EMBED, build_message
+from umbel.protocol import HEADERS, NO_EMBED, Draft, build_message
 from umbel.publishsignals import PublishSignals
 from umbel.request import Child, current_request, executing
 from umbel.retry import RetryPolicy
 from umbel.routing import Queue, declared
-from umbel.saferepr import safe_repr
+from umbel.saferepr import encodable, is_flat, safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
 from umbel.settings import Settings
 from umbel.signals import after_task_publish, before_task_publish, task_sent
@@ -36,13 +36,30 @@ from umbel.typed import Args
 BOUND: Final = 2.0
 """Seconds within which a publish by the default policy has said yes or no."""
 _DEFAULT: Final = RetryPolicy()
+_AT_ONCE: Final = 64
+"""Ids that one question to the operating system brings."""
+_VARIANTS: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+_SHORT: Final = 256
+"""Bytes of a body up to which its arguments have a short text, whatever they are."""
 
 
 def new_id() -> str:
-    """A fresh random id, as text: a UUID of version 4, at a third of the price of `uuid4`."""
-    digits = os.urandom(16).hex()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+    """A fresh random id, as text: a UUID of version 4, at a sixth of the price of `uuid4`."""
+    try:
+        return _FRESH.pop()
+    except IndexError:
+        _FRESH.extend(_new_ids())
+        return _FRESH.pop()
+
+
+_FRESH: Final[list[str]] = []
+"""Ids that nobody has yet; a forked child makes its own."""
+
+
+def _new_ids() -> list[str]:
+    digits = os.urandom(16 * _AT_ONCE).hex()
+    each = [digits[at : at + 32] for at in range(0, 32 * _AT_ONCE, 32)]
+    return [f"{d[:8]}-{d[8:12]}-4{d[13:16]}-{_VARIANTS[d[16]]}{d[17:20]}-{d[20:]}" for d in each]
 
 
 def machine_name() -> str:
@@ -61,6 +78,7 @@ class Origin:
         self.renew()
 
     def renew(self) -> None:
+        _FRESH.clear()
         self.name = f"gen{os.getpid()}@{machine_name()}"
         self.reply_to = new_id()
 
@@ -99,6 +117,8 @@ class Publisher:
 
         Raises `EncodeError`, `MessageTooLarge`, `ValueError` for what can't be sent.
         """
+        if plan.draft is not None and not before_task_publish.receivers:
+            return _plain(plan, plan.draft, args, kwargs, task_id)
         options = plan.options
         eta, expires, expiration, custom = None, None, None, None
         embed: Mapping[str, Any] = NO_EMBED
@@ -236,6 +256,37 @@ class Publisher:
                 if policy == _DEFAULT and now + wait + longest > began + BOUND:
                     raise
             time.sleep(wait)
+
+
+def _plain(
+    plan: Plan, draft: Draft, args: Args, kwargs: Mapping[str, Any], task_id: str
+) -> Posting:
+    """`Publisher.build` for a call without options, which is nearly every call."""
+    body = dumps_call(args, kwargs, NO_EMBED)
+    size = len(body)
+    levels = plan.repr_levels
+    if size <= _SHORT and is_flat(args):
+        argsrepr = encodable(repr(args))
+    else:
+        argsrepr = safe_repr(args, 1024, levels)
+    root_id, parent_id = None, None
+    if current_request.get() is not None:
+        root_id, parent_id = _lineage(plan.options)
+    message = draft.message(
+        task_id,
+        body,
+        argsrepr,
+        safe_repr(kwargs, 1024, levels) if kwargs else "{}",
+        ORIGIN.name,
+        ORIGIN.reply_to,
+        new_id(),
+        root_id,
+        parent_id,
+    )
+    if size > plan.max_size:
+        check_size(message, None, plan.max_size)
+    address = plan.address
+    return Posting(message, address.routing_key, address.exchange, plan.priority)
 
 
 def add_children(results: Sequence[Child]) -> None:

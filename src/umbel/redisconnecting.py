@@ -7,14 +7,18 @@ that likes. Here one time is for all of it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import queue
 import socket
 import threading
 import time
+from collections.abc import Callable
 from math import inf
 from typing import Any, Final, Protocol
 
+from redis import exceptions as errors
+from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
@@ -26,6 +30,7 @@ Reply = Any
 """What a server answers: bytes, int, None, or a list of these."""
 
 _SHORTEST: Final = 0.001
+_PIECE: Final = 65_536
 
 
 class Wire(Protocol):
@@ -108,6 +113,33 @@ def connection_to(address: Address, seconds: float | None = None) -> Wire:
 def socket_of(connection: Wire) -> Any:
     """The socket of a connection that is made; redis-py has no public name for it."""
     return connection._sock  # type: ignore[attr-defined]  # see above
+
+
+def reader_of(connection: Wire) -> Callable[[], Reply]:
+    """What reads the next reply of a connection that is made, errors of the server's as exceptions.
+
+    It does what the connection's own `read_response` does with hiredis, at a fifth of the price:
+    nothing here decodes, has pushed messages or several protocols.
+    """
+    parser: Any = connection._parser  # type: ignore[attr-defined]  # as `socket_of`
+    reader = getattr(parser, "_reader", None)
+    if reader is None or not hasattr(reader, "gets"):
+        return functools.partial(connection.read_response, disable_decoding=True)
+    feed, gets, receive = reader.feed, reader.gets, socket_of(connection).recv
+
+    def read() -> Reply:
+        reply = gets(False)
+        while reply is NOT_ENOUGH_DATA:
+            data = receive(_PIECE)
+            if not data:
+                raise errors.ConnectionError("the server has closed the connection")
+            feed(data)
+            reply = gets(False)
+        if isinstance(reply, errors.RedisError):
+            raise reply
+        return reply
+
+    return read
 
 
 def ask(connection: Wire, *command: Argument) -> Reply:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 _SCALARS: Final = frozenset({bool, type(None), float, complex})
+_FLAT: Final[frozenset[type]] = frozenset({int, str, bool, type(None), float})
 _BARE: Final[frozenset[type]] = frozenset({tuple, list, set, dict})
 
 # Containers are known by their __repr__, not by their class: a subclass that has its own may
@@ -43,11 +44,18 @@ def safe_repr(value: object, maxlen: int = 1024, maxlevels: int = 3) -> str:
     text = "".join(writer.parts)
     if len(text) > maxlen:
         text = text[: max(maxlen - 3, 0)] + "..."
-    return text if text.isascii() else encodable(text)
+    return encodable(text)
+
+
+def is_flat(value: object) -> bool:
+    """Whether it is a tuple or list of scalars, so that `repr` itself can't fail on it."""
+    return (type(value) is tuple or type(value) is list) and _FLAT.issuperset(map(type, value))
 
 
 def encodable(text: str) -> str:
     """`text`, with what no encoding can carry (half of a surrogate pair) made visible."""
+    if text.isascii():
+        return text
     return text.encode("utf-8", "backslashreplace").decode()
 
 

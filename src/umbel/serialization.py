@@ -26,6 +26,7 @@ import msgspec
 from umbel import jsontypes
 from umbel.exceptions import DecodeError, EncodeError, ImproperlyConfigured
 from umbel.jsonplain import Refused, is_plain, lower
+from umbel.protocol import NO_EMBED
 from umbel.saferepr import safe_repr
 from umbel.serializers import BUILT_IN, Serializer
 
@@ -41,6 +42,9 @@ _TYPE_KEY: Final = f'"{jsontypes.TYPE}"'.encode()
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+_NO_MORE: Final = b",{}," + _encode(NO_EMBED) + b"]"
+"""What stands behind the positional arguments of nearly every call."""
 _encode_leniently = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
@@ -71,6 +75,16 @@ def dumps_call(
     args: list[Any] | tuple[Any, ...], kwargs: Mapping[str, Any], embed: Mapping[str, Any]
 ) -> bytes:
     """The body of a task message: a JSON array of positional, named and workflow arguments."""
+    if (
+        not kwargs
+        and embed is NO_EMBED
+        and type(args) is tuple
+        and _PLAIN.issuperset(map(type, args))
+    ):
+        try:
+            return b"[" + _encode(args) + _NO_MORE
+        except (ValueError, OverflowError):
+            pass  # as in `dumps`
     return dumps((args, dict(kwargs), dict(embed)), names=CALL_NAMES)
 
 

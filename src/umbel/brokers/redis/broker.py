@@ -127,15 +127,10 @@ class RedisBroker:
         now = self._server.clock.wall()
 
         def attempt(known: Routes) -> bool | None:
-            arguments: list[str | int | bytes] = [known.version]
-            stored_of: list[Posting] = []
-            for posting, raw in packed:
-                for stored in self._router.lead(known, posting, raw, now):
-                    arguments += stored
-                    stored_of.append(posting)
-            reply = self._link.run(self._scripts.publish, *arguments)
+            arguments = self._router.arguments(known, packed, now)
+            reply = self._link.run(self._scripts.publish, known.version, *arguments)
             if reply < 0:
-                raise Unroutable(known.why_not(stored_of[-reply - 1]))
+                raise Unroutable(self._router.unheard(known, packed, now, -reply))
             return reply == 1 or None
 
         try:

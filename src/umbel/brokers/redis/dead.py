@@ -58,10 +58,9 @@ def requeue(server: Server, router: Router, task_id: str, posting: Posting) -> b
     raw, now = pack(posting.message), server.clock.wall()
 
     def attempt(known: Routes) -> int | None:
-        arguments: list[str | int | bytes] = [task_id, known.version]
-        for stored in router.lead(known, posting, raw, now):
-            arguments += stored
-        reply: int = server.run(server.scripts.dead_requeue, *arguments)
+        arguments = router.arguments(known, [(posting, raw)], now)
+        script = server.scripts.dead_requeue
+        reply: int = server.run(script, task_id, known.version, *arguments)
         return None if reply == 2 else reply
 
     return router.routed(attempt) == 1

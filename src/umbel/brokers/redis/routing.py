@@ -6,6 +6,7 @@ nothing where they have changed; they are then read again, and it is routed and 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -14,8 +15,8 @@ from umbel.brokers.redis.routes import NO_ROUTES, Routes
 from umbel.brokers.redis.server import Server, encode
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, RunLost, Unroutable
 from umbel.exchanges import Binding, clash, taken
-from umbel.message import Posting
-from umbel.redisconnecting import Reply
+from umbel.message import MAX_PRIORITY, Posting
+from umbel.redisconnecting import Argument, Reply
 
 _ROUTED_AGAIN: Final = 20
 """Times that routes may change while something is stored, before we say that it can't be."""
@@ -34,6 +35,7 @@ class Router:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._steps = tuple(server.keys.step(priority) for priority in range(MAX_PRIORITY + 1))
         self._known = NO_ROUTES
         self._last_version = 0
         self._declared: dict[str, None] = {}
@@ -100,6 +102,38 @@ class Router:
         if not stored:
             raise Unroutable(known.why_not(posting))
         return stored
+
+    def arguments(
+        self, known: Routes, packed: Sequence[tuple[Posting, bytes]], now: float
+    ) -> list[Argument]:
+        """Postings and their envelopes as groups (see lua/common.lua): what goes to one place in a
+        row is one. Raises `Unroutable`."""
+        found: list[Argument] = []
+        steps = self._steps
+        group: tuple[str, int, str] | None = None
+        size_at = 0
+        for posting, raw in packed:
+            queue = posting.routing_key
+            # Nearly all of them; there may be tens of thousands.
+            if not posting.exchange and posting.due_at is None and known.has(queue):
+                led = [(queue, steps[posting.priority], "", raw)]
+            else:
+                led = self.lead(known, posting, raw, now)
+            for stored in led:
+                if stored[:3] != group:
+                    group = stored[:3]
+                    size_at = len(found) + 3
+                    found += (*group, 0)
+                found[size_at] += 1  # type: ignore[operator]  # a count
+                found.append(stored[3])
+        return found
+
+    def unheard(
+        self, known: Routes, packed: Sequence[tuple[Posting, bytes]], now: float, number: int
+    ) -> str:
+        """The sentence for the posting whose envelope is the one of that number, from 1 on."""
+        postings = (posting for posting, raw in packed for _ in self.lead(known, posting, raw, now))
+        return known.why_not(next(itertools.islice(postings, number - 1, None)))
 
     def routed(self, attempt: Callable[[Routes], Found | None]) -> Found:
         """What `attempt` gives; it is given the routes as they are known here and, where it gives

@@ -127,7 +127,7 @@ class Waiter:
     def look(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
         """The replies; the next change of a key that they name ends the next `sleep`."""
         eyes = self._eyes
-        packed = b"".join([pack(tuple(command)) for command in commands])
+        packed = b"".join(map(pack, commands))
         eyes.send_packed_command([packed], check_health=False)
         return [eyes.read_response(disable_decoding=True) for _ in commands]
 

@@ -166,3 +166,52 @@ local function store(postings)
     end
   end
 end
+
+-- Groups of postings are what the arguments hold from the one of the number `first` on:
+--   queue, step, due or '', how many, as many envelopes
+-- with channels and a step below 0 where there is no queue here: -1, or -2 where it must be heard.
+local function each_group(first, act)
+  local i = first
+  while i <= #ARGV do
+    local count = tonumber(ARGV[i + 3])
+    act(ARGV[i], ARGV[i + 1], ARGV[i + 2], i + 4, i + 3 + count)
+    i = i + 4 + count
+  end
+end
+
+-- Tell what must be heard; the number of the first envelope that nobody hears, or nil.
+local function tell_groups(first)
+  local number, unheard = 0, nil
+  each_group(first, function(channels, step, _, from, to)
+    for i = from, to do
+      number = number + 1
+      if step == '-2' and not unheard and tell(channels, ARGV[i]) == 0 then unheard = number end
+    end
+  end)
+  return unheard
+end
+
+-- Store the others.
+local function store_groups(first)
+  each_group(first, function(queue, step, due, from, to)
+    if step == '-1' then
+      for i = from, to do tell(queue, ARGV[i]) end
+    elseif step ~= '-2' then
+      local n = call('INCRBY', key('n'), to - from + 1) - to
+      local elements, suffix = {}, ' ' .. step
+      for i = from, to do
+        local text, raw = num(n + i) .. suffix, ARGV[i]
+        if due ~= '' then
+          delay(queue, due, record(queue, text, raw))
+        else
+          elements[#elements + 1] = element(text, raw)
+          if #elements == 1000 then
+            call('LPUSH', list(queue, step), unpack(elements))
+            elements = {}
+          end
+        end
+      end
+      if #elements > 0 then call('LPUSH', list(queue, step), unpack(elements)) end
+    end
+  end)
+end

@@ -1,5 +1,5 @@
 -- Delete the dead letters of an id, take it out of the revocations, and store postings.
--- ARGV: task id; version of the routes; then of each posting four, as in publish.lua
+-- ARGV: task id; version of the routes; then groups of postings, as in publish.lua
 -- Returns 1; 0 where there is no such dead letter; 2 where the routes are others by now.
 local id = ARGV[1]
 local letters = call('ZRANGEBYLEX', key('dead-ids'), '[' .. id .. '\0', '(' .. id .. '\1')
@@ -10,9 +10,6 @@ for _, member in ipairs(letters) do
   drop_letter(queue, n)
 end
 unrevoke({ id })
-local postings = {}
-for i = 3, #ARGV, 4 do
-  postings[#postings + 1] = { ARGV[i], ARGV[i + 1], ARGV[i + 2], i + 3 }
-end
-store(postings)
+tell_groups(3)
+store_groups(3)
 return 1
