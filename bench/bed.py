@@ -78,7 +78,7 @@ class Bed:
         self.count = max(1, round(tasks * contender.share))
         """How many tasks to measure with."""
         self.stored = stored
-        self.python = environments.python_of(contender.library)
+        self.python = environments.python_of(contender.environment)
         self.notes = Notes(folder / "notes")
         self.notes.folder.mkdir()
         server.client.flushall()

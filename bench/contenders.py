@@ -30,6 +30,8 @@ class Contender:
     results: str = ""
     """The hash that results lie in; each has a key of its own where there is none."""
     on_sqlite: bool = False
+    has_hiredis: bool = False
+    """Whether it is given hiredis, which its own installation doesn't bring. Umbel's does."""
     variant: str = ""
     """What the library's module in ``peers`` does differently."""
     processes: int = PROCESSES
@@ -42,6 +44,11 @@ class Contender:
     """Whether it can send several messages in one step."""
     stores: bool = True
     """Whether it can store results."""
+
+    @property
+    def environment(self) -> str:
+        """Its name in `bench.environments`."""
+        return self.library + ("+hiredis" if self.has_hiredis else "")
 
     @property
     def module(self) -> str:

@@ -1,8 +1,10 @@
 """A virtual environment for each library that is measured beside Umbel, made when first needed.
 
 They lie in ``.venv-bench``, under the version of Python that runs this, which is theirs too, and
-hold what ``requirements/<library>.txt`` pins. Umbel and the floor run in the
-environment that runs this.
+hold what ``requirements/<library>.txt`` pins: what the library's documentation installs for Redis.
+With ``+hiredis`` behind a library's name its environment also has that parser, which speeds
+redis-py up, and which Umbel's own installation brings. Umbel and the floor run in the environment
+that runs this.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ def python_of(library: str) -> Path:
     """The interpreter that has `library`. Raises `NoEnvironment`."""
     if library in OWN:
         return Path(sys.executable)
-    folder, pinned = FOLDER / library, ROOT / "bench" / "requirements" / f"{library}.txt"
+    folder = FOLDER / library
     python, stamp = folder / "bin" / "python", folder / "installed.txt"
-    wanted = f"{sys.version}\n{pinned.read_text()}"
+    pinned = _pinned(library)
+    wanted = "\n".join([sys.version, *pinned])
     if not stamp.exists() or stamp.read_text() != wanted:
         if library in _failed:
             raise _failed[library]
@@ -41,7 +44,7 @@ def python_of(library: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         try:
             _run(sys.executable, "-m", "venv", str(folder))
-            _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(pinned))
+            _run(str(python), "-m", "pip", "install", "--quiet", *pinned)
         except NoEnvironment as error:
             _failed[library] = error
             raise
@@ -58,12 +61,17 @@ def versions_of(library: str) -> str:
     )
     names = ["redis", "hiredis", "msgspec"]
     if library not in OWN:
-        pinned = (ROOT / "bench" / "requirements" / f"{library}.txt").read_text()
-        names = [line.partition("==")[0] for line in pinned.splitlines()]
+        names = [each.partition("==")[0] for each in _pinned(library)]
     done = subprocess.run(
         [python_of(library), "-c", program, *names], capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
+
+
+def _pinned(library: str) -> list[str]:
+    """As in ``celery==5.7.0``."""
+    files = [ROOT / "bench" / "requirements" / f"{name}.txt" for name in library.split("+")]
+    return [line for file in files for line in file.read_text().splitlines()]
 
 
 def _run(*command: str) -> None:

@@ -17,6 +17,19 @@ from bench.targets import TARGETS, Target, Verdict
 
 from umbel import __version__
 
+_METHOD = """\
+In each, every library has its turn at every workload, one after the other, on the same server.
+Shown are medians, with the least and the greatest. Wall-clock rates are only good for comparison
+within one run; CPU (user + system, of all of a worker's processes) is steadier.
+
+Each library has two worker processes, the versions and the promise that stand below, and its
+default log level or, where that writes lines for each task, warnings only. Each is installed as its
+documentation says for Redis; Umbel's installation brings hiredis, the others' don't, and
+`--hiredis` gives it to all.
+
+After each drain every id is accounted for: run once; of Umbel's also: nothing waits, is held or
+dead, no key is left, each result is stored. A run that doesn't add up has no figures.
+[Performance](../docs/performance.md) says how to read this."""
 _WORDS = {True: "reached", False: "NOT REACHED", None: "not measured"}
 
 
@@ -83,6 +96,8 @@ def text(run: Run) -> str:
 def page(run: Run) -> str:
     """RESULTS.md."""
     options = "" if run.rounds == 3 else f" --rounds {run.rounds}"
+    if any(contender.has_hiredis for contender in run.contenders):
+        options += " --hiredis"
     lines = [
         "# Figures",
         "",
@@ -91,16 +106,7 @@ def page(run: Run) -> str:
         f"Redis {run.redis} on loopback without persistence, SQLite {sqlite3.sqlite_version}, "
         f"{platform.system()} {platform.machine()}, {len(os.sched_getaffinity(0))} processors.",
         "",
-        f"Rounds: {run.rounds}. In each, every library has its turn at every workload, one after "
-        "the other, on the same server. Shown are medians, with the least and the greatest. "
-        "Wall-clock rates are only good for comparison within one run; CPU (user + system, of all "
-        "of a worker's processes) is steadier. Each library has two worker processes, the versions "
-        "and the promise that stand below, and its default log level or, where that writes lines "
-        "for each task, warnings only. After each drain every id is accounted for: run once; of "
-        "Umbel's also: nothing waits, is held or dead, no key is left, each result is stored. A "
-        "run that doesn't add up has no figures. [Performance](../docs/performance.md) says how "
-        "to read this, and what was learned.",
-        "",
+        f"Rounds: {run.rounds}. {_METHOD}",
         "## Targets",
         "",
         "| figure | first | goal |",
@@ -141,7 +147,7 @@ def _title(contender: Contender, tasks: int, workload: Workload) -> str:
 
 
 def _libraries(contenders: Sequence[Contender]) -> list[str]:
-    return list(dict.fromkeys(contender.library for contender in contenders))
+    return list(dict.fromkeys(contender.environment for contender in contenders))
 
 
 def _versions(library: str) -> str:

@@ -12,11 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench import calls, drain, enqueue, idle, memory, million, roundtrip, start, together, waiting
 from bench.bed import Ground
 from bench.contenders import CONTENDERS, Contender, chosen
+from bench.environments import OWN
 from bench.figures import DoesNotAddUp, Measured, Workload
 from bench.page import Run, page, text
 from bench.server import NoServer, RedisServer
@@ -100,6 +102,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=3, help="default: 3")
     parser.add_argument("--tasks", type=int, default=20_000, help="default: 20,000")
+    parser.add_argument(
+        "--hiredis",
+        action="store_true",
+        help="give every peer hiredis, which speeds redis-py up, and which Umbel's installation "
+        "brings and theirs don't",
+    )
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}; needs all")
     options = parser.parse_args(arguments)
     for name in options.workloads:
@@ -114,7 +122,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         peers: list[Contender] = chosen([name for name in options.peers.split(",") if name])
     except ValueError as error:
         parser.error(f"--peers: {error}")
-    options.peers = peers
+    options.peers = [
+        replace(each, has_hiredis=options.hiredis and each.library not in OWN) for each in peers
+    ]
     return options
 
 
