@@ -20,6 +20,7 @@ from tests.api.looking import only
 
 from umbel import Task, Umbel, shared_task
 from umbel.clock import ManualClock
+from umbel.control import Inspect
 from umbel.exceptions import (
     FixupWarning,
     ImproperlyConfigured,
@@ -480,6 +481,8 @@ def test_the_rest_of_inspect_names_its_release(app: Umbel, name: str) -> None:
 def test_who_asks_where_no_worker_is_has_no_answer(app: Umbel) -> None:
     assert app.control.ping() == []
     assert app.control.inspect().ping() is None
+    with pytest.raises(ImproperlyConfigured, match="has no app"):
+        Inspect()
     with pytest.raises(TypeError, match="destination got 7"):
         app.control.ping(7)  # type: ignore[arg-type]  # the point
 

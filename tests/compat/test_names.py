@@ -117,7 +117,7 @@ def test_names_that_a_later_release_brings_name_it() -> None:
         ("celery.beat.PersistentScheduler", "'Scheduler'"),
         ("celery.result.ResultBase", "'Workflows'"),
         ("celery.events.EventReceiver", "'Events and remote control'"),
-        ("celery.app.control.Inspect", "'Events and remote control'"),
+        ("celery.app.control.flatten_reply", "'Events and remote control'"),
         ("celery.backends.redis.RedisBackend", "'Redis'"),
     ):
         assert release in missing.why_missing(name)

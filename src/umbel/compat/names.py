@@ -195,7 +195,7 @@ NAMES: Final[Mapping[str, str]] = dict(
         *_each("celery", "registry", "the tasks of an app are app.tasks"),
         *_each("celery._state", "connect_on_app_finalize", "connect to app.on_after_finalize"),
         *_each("celery.app", "AppPickler", "pickle.dumps(app) needs no help"),
-        *_each("celery.app.control", "Inspect flatten_reply", _EVENTS),
+        *_each("celery.app.control", "flatten_reply", _EVENTS),
         *_each("celery.app", "disable_trace enable_trace", _INNER),
         *_each("celery.app", "pop_current_task push_current_task", "calling a task does it"),
         *_each(

@@ -248,5 +248,9 @@ class AnswerContract(DriverSuite):
         assert listener.get(0.0) is None
         again = live.driver.listen("answers", "a")
         assert again.get(0.0) is None
+        live.driver.answer("answers", "a", b"unheard")
         again.close()
         again.close()
+        last = live.driver.listen("answers", "a")
+        assert last.get(0.0) is None
+        last.close()
