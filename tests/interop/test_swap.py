@@ -73,11 +73,11 @@ class Load:
         assert {i: (n, ran[i]) for i, n in self.runs.items() if ran[i] != n} == {}
 
 
-@pytest.mark.parametrize("celery", CELERIES[-1:])
+@pytest.mark.parametrize("celery", CELERIES)
 def test_a_fleet_is_swapped_and_swapped_back(place: Place, celery: str) -> None:
     def theirs() -> Worker:
-        # With prefork, its warm stop lasts 30 s where a result is on its way.
-        return place.worker(celery, UMBEL, options=["-P", "threads"]).ready()
+        # A warm stop of prefork lasts 30 s where a result is on its way.
+        return place.worker(celery, UMBEL, options=["-P", "solo"]).ready()
 
     def ours() -> Worker:
         return place.worker(UMBEL, UMBEL).ready()
