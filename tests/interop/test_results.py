@@ -13,6 +13,7 @@ def test_what_is_told_of_a_result(pair: Pair) -> None:
     assert pair.client.get(sent) == "éü"
     assert pair.client.ask("about", id=sent) == {
         "state": "SUCCESS",
+        "info": "'éü'",
         "children": [],
         "name": "proj.add",
         "args": ["é"],
@@ -72,6 +73,22 @@ def test_children_of_a_task(pair: Pair) -> None:
     assert [pair.client.get(child) for child in children] == [1, 2]
     (note,) = pair.place.notes(id=children[0])
     assert note.who == pair.client.side
+
+
+def test_a_state_of_the_tasks_own(pair: Pair) -> None:
+    gate = pair.place.gate()
+    sent = pair.client.send("progress", str(gate), queue=pair.queue)
+    until(lambda: pair.client.ask("about", id=sent)["state"] == "PROGRESS", what="it says so")
+    assert pair.client.ask("about", id=sent)["info"] == "{'done': 1, 'of': 2}"
+    gate.touch()
+    assert pair.client.get(sent) == 2
+
+
+def test_a_success_is_spared_by_who_comes_late(pair: Pair) -> None:
+    sent = pair.client.send("add", 1, queue=pair.queue)
+    assert pair.client.get(sent) == 1
+    pair.client.ask("fail_late", id=sent)
+    assert pair.fleet.clients[pair.queue].get(sent) == 1
 
 
 def test_one_waits_while_the_other_stores(pair: Pair) -> None:

@@ -6,7 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from tests.interop.conftest import Pair
+from tests.interop.conftest import Pair, busy
+from tests.worker.harness import until
 
 
 def test_arguments_and_headers_arrive(pair: Pair) -> None:
@@ -51,6 +52,16 @@ def test_what_has_expired_is_not_run(pair: Pair) -> None:
     told = pair.client.failure(sent)
     assert told["raised"][1:] == ["TaskRevokedError", "expired"]
     assert told["state"] == "REVOKED"
+    assert not pair.place.notes(id=sent)
+
+
+def test_what_expires_while_it_waits_is_not_run(pair: Pair) -> None:
+    with busy(pair):
+        expires = time.time() + 0.2
+        sent = pair.client.send("add", 1, queue=pair.queue, expires=0.2)
+        until(lambda: time.time() > expires + 0.1)
+    told = pair.client.failure(sent)
+    assert (told["raised"][2], told["state"]) == ("expired", "REVOKED")
     assert not pair.place.notes(id=sent)
 
 

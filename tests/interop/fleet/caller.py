@@ -83,6 +83,7 @@ def about(id):
     result = AsyncResult(id, app=app)
     return {
         "state": result.state,
+        "info": repr(result.info),
         "children": [child.id for child in result.children or ()],
         "name": result.name,
         "args": list(result.args or ()),
@@ -111,6 +112,11 @@ def broadcast(task, exchange):
     of broadcasts."""
     declare = None if proj.WHO == "umbel" else [Exchange(exchange, type="fanout")]
     return getattr(proj, task).apply_async(queue=exchange, declare=declare).id
+
+
+def fail_late(id):
+    """What a worker would store that comes too late."""
+    app.backend.mark_as_failure(id, proj.Plain("late"))
 
 
 def forget(id):

@@ -122,6 +122,15 @@ def fail(self, kind):
 
 
 @app.task(bind=True)
+def progress(self, gate):
+    """Tells how far it is, and goes on when `gate` is there."""
+    self.update_state(state="PROGRESS", meta={"done": 1, "of": 2})
+    while not os.path.exists(gate):
+        time.sleep(0.01)
+    return 2
+
+
+@app.task(bind=True)
 def heard(self, failed_id):
     """An error callback: knows who failed."""
     note(self.request, "heard", failed_id)
