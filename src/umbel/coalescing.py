@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from umbel.background import IDLE, Answer, Background, answer, own, settle
 from umbel.exceptions import BrokerUnavailable, OperationalError
 from umbel.message import Posting
 from umbel.retry import RetryPolicy
+from umbel.retry.publishing import Tries
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,7 +38,7 @@ Publish = Callable[[Sequence[Posting]], None]
 class Call:
     """The messages that one coroutine sends in one step, and what is known of it."""
 
-    __slots__ = ("future", "loop", "policy", "postings", "waits", "withdrawn")
+    __slots__ = ("began", "future", "loop", "postings", "tries", "withdrawn")
 
     def __init__(
         self,
@@ -46,19 +47,11 @@ class Call:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.postings = postings
-        self.policy = policy
-        self.waits: Iterator[float] | None = None
+        self.began = time.monotonic()
+        self.tries = Tries(policy, self.began)
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.withdrawn = False
-
-    def pause_after(self, error: BaseException) -> float | None:
-        """Seconds until it is tried again; None where it isn't."""
-        policy = self.policy
-        if policy is None or not policy.repeats(error):
-            return None
-        self.waits = self.waits or policy.waits()
-        return next(self.waits, None)
 
     def ended(self, error: BaseException | None) -> Answer:
         return Answer(self.loop, partial(settle, self.future, None, error))
@@ -172,15 +165,29 @@ class Coalescer(Background):
         """Publish; the answers of those of whom it is known how it ended."""
         if not calls:
             return []
+        tried = time.monotonic()
         error = self._try(calls)
         if error is None:
             return [call.ended(None) for call in calls]
         if isinstance(error, OperationalError):
-            return [call.ended(own(error)) for call in calls if not self._postponed(call, error)]
+            failed = (
+                [*calls, *self._others(tried)] if isinstance(error, BrokerUnavailable) else calls
+            )
+            return [
+                call.ended(own(error)) for call in failed if not self._postponed(call, error, tried)
+            ]
         if len(calls) == 1:
             return [calls[0].ended(error)]
         middle = len(calls) // 2
         return [*self._stored(calls[:middle]), *self._stored(calls[middle:])]
+
+    def _others(self, tried: float) -> list[Call]:
+        """Those that waited all the time since `tried`: the try was theirs too. Else each step of
+        them would learn for itself, one after the other, that the broker is away."""
+        with self._changed:
+            others = [call for call in self._queue if call.began <= tried]
+            self._queue = deque([call for call in self._queue if call.began > tried])
+        return others
 
     def _try(self, calls: Sequence[Call]) -> Exception | None:
         try:
@@ -190,12 +197,13 @@ class Coalescer(Background):
             return error
         return None
 
-    def _postponed(self, call: Call, error: OperationalError) -> bool:
-        pause = call.pause_after(error)
+    def _postponed(self, call: Call, error: OperationalError, tried: float) -> bool:
+        now = time.monotonic()
+        pause = call.tries.pause_after(error, tried, now)
         if pause is None:
             return False
         with self._changed:
-            self._later.append((time.monotonic() + pause, call, error))
+            self._later.append((now + pause, call, error))
         return True
 
     def _give_up(self) -> None:

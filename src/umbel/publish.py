@@ -25,6 +25,7 @@ from umbel.protocol import HEADERS, NO_EMBED, Draft, build_message
 from umbel.publishsignals import PublishSignals
 from umbel.request import Child, current_request, executing
 from umbel.retry import RetryPolicy
+from umbel.retry.publishing import Tries
 from umbel.routing import Queue, declared
 from umbel.saferepr import encodable, is_flat, safe_repr
 from umbel.serialization import JSON, dumps, dumps_call
@@ -33,9 +34,6 @@ from umbel.signals import after_task_publish, before_task_publish, task_sent
 from umbel.stamping import checked_names
 from umbel.typed import Args
 
-BOUND: Final = 2.0
-"""Seconds within which a publish by the default policy has said yes or no."""
-_DEFAULT: Final = RetryPolicy()
 _AT_ONCE: Final = 64
 """Ids that one question to the operating system brings."""
 _VARIANTS: Final = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
@@ -226,16 +224,10 @@ class Publisher:
         policy: RetryPolicy | None,
         queues: Sequence[Queue] = (),
     ) -> None:
-        """Make `queues` exist, and publish.
-
-        With the default policy all is over within `BOUND`: no try begins that would end later if
-        it took as long as the longest before it. Another policy may say more.
-        """
-        waits = None
-        longest = 0.0
-        began = time.monotonic()
+        """Make `queues` exist, and publish; again as `Tries` says."""
+        tries: Tries | None = None
+        began = tried = time.monotonic()
         while True:
-            tried = time.monotonic()
             try:
                 connections = self._connections
                 if queues:
@@ -245,17 +237,12 @@ class Publisher:
                         connections.prepare(posting)
                 return connections.outlet.publish(postings)
             except BrokerUnavailable as error:
-                if policy is None or not policy.repeats(error):
-                    raise
-                waits = waits or policy.waits()
-                wait = next(waits, None)
+                tries = tries or Tries(policy, began)
+                wait = tries.pause_after(error, tried, time.monotonic())
                 if wait is None:
                     raise
-                now = time.monotonic()
-                longest = max(longest, now - tried)
-                if policy == _DEFAULT and now + wait + longest > began + BOUND:
-                    raise
             time.sleep(wait)
+            tried = time.monotonic()
 
 
 def _plain(

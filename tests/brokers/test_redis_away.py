@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -19,7 +20,7 @@ from umbel import Umbel
 from umbel.brokers.redis import RedisBroker
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, PublishUnknown
 from umbel.ports import BrokerOptions
-from umbel.publish import BOUND
+from umbel.retry.publishing import BOUND
 from umbel.testing.contract.rig import QUEUE, posting
 
 _LOADING = b"-LOADING Redis is loading the dataset in memory\r\n"
@@ -112,6 +113,25 @@ def test_a_crowd_before_a_server_that_stands_still() -> None:
             server.thaw()
     finally:
         server.remove()
+
+
+@pytest.mark.parametrize("count", [1, 2500])
+def test_coroutines_before_a_server_that_is_away(count: int) -> None:
+    """More of them than go out in one step."""
+
+    async def send(app: Umbel) -> float:
+        started = time.monotonic()
+        with pytest.raises(BrokerUnavailable):
+            await app.asend_task("t")
+        return time.monotonic() - started
+
+    async def send_all(app: Umbel) -> list[float]:
+        return await asyncio.gather(*[send(app) for _ in range(count)])
+
+    with black_hole() as url, Umbel("client", broker=url, set_as_current=False) as app:
+        took = asyncio.run(send_all(app))
+    # Making and answering thousands takes a while, too.
+    assert max(took) < BOUND + (0.0 if count == 1 else 2.0)
 
 
 def test_somebody_takes_it_and_says_nothing() -> None:

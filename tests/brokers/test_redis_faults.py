@@ -21,7 +21,7 @@ from umbel.brokers.redis.waiting import SILENCE
 from umbel.exceptions import BrokerUnavailable, PublishUnknown
 from umbel.message import How, Settlement
 from umbel.ports import BrokerOptions, Ready
-from umbel.publish import BOUND
+from umbel.retry.publishing import BOUND
 from umbel.testing.contract.rig import QUEUE, Background, Hand, eventually, ids, posting
 
 

@@ -11,7 +11,7 @@ from tests.servers import Redis, Sentinel, Watched, redis_client, watched
 from umbel import Umbel
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, PublishUnknown
 from umbel.ports import Broker
-from umbel.publish import BOUND
+from umbel.retry.publishing import BOUND
 from umbel.testing.contract.rig import OTHER, QUEUE, Background, Hand, eventually, ids, posting
 from umbel.testing.contract.storing import result
 

@@ -20,7 +20,7 @@ from tests.worker.harness import until
 from umbel import Umbel
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured, LaterSetting
 from umbel.message import Message
-from umbel.publish import BOUND
+from umbel.retry.publishing import BOUND
 
 __all__ = ["redis", "redis_over_tls"]
 

@@ -6,9 +6,13 @@ import difflib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from typing import Final
 
 from umbel.exceptions import BrokerUnavailable
 from umbel.retry.checks import ExceptionTypes, exception_types, finite, mapping
+
+BOUND: Final = 2.0
+"""Seconds within which a publish by the default policy has said yes or no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +81,36 @@ class RetryPolicy:
         numbers = itertools.count() if self.max_retries is None else range(self.max_retries)
         for number in numbers:
             yield min(ceiling, self.interval_start + number * self.interval_step)
+
+
+class Tries:
+    """The tries of one publish, which began at `began` (monotonic seconds, as all times here).
+
+    With the default policy all is over within `BOUND`: no try begins that would end later if it
+    took as long as the longest before it. Another policy may say more.
+    """
+
+    __slots__ = ("_began", "_longest", "_policy", "_waits")
+
+    def __init__(self, policy: RetryPolicy | None, began: float) -> None:
+        self._policy = policy
+        self._began = began
+        self._longest = 0.0
+        self._waits: Iterator[float] | None = None
+
+    def pause_after(self, error: BaseException, tried: float, now: float) -> float | None:
+        """Seconds until the next try, after one from `tried` to `now`; None: there is none."""
+        policy = self._policy
+        if policy is None or not policy.repeats(error):
+            return None
+        self._waits = self._waits or policy.waits()
+        wait = next(self._waits, None)
+        self._longest = max(self._longest, now - tried)
+        if wait is None or (
+            policy == _DEFAULT and now + wait + self._longest > self._began + BOUND
+        ):
+            return None
+        return wait
+
+
+_DEFAULT: Final = RetryPolicy()
