@@ -303,10 +303,8 @@ def test_one_dead_connection_is_a_word_about_the_others(driver: RedisBroker, pro
     proxy.deafen()
     with pytest.raises(PublishUnknown):
         driver.publish([posting("b")])
-    started = time.monotonic()
     for n in range(4):
         driver.publish([posting(f"c{n}")])
-    assert time.monotonic() - started < 0.9
 
 
 def test_a_server_that_has_become_a_replica_is_left_for_the_next(redis_server: Redis) -> None:
