@@ -51,10 +51,14 @@ class TcpConnection(Connection):
     def _connect(self) -> socket.socket:
         deadline = time.monotonic() + (self.socket_connect_timeout or inf)
         failed: OSError | None = None
-        for family, kind, protocol, _, address in _looked_up(self.host, self.port, deadline):
+        found = _looked_up(self.host, self.port, deadline)
+        for number, (family, kind, protocol, _, address) in enumerate(found):
             sock = socket.socket(family, kind, protocol)
+            # One that doesn't answer leaves the others their share.
+            now = time.monotonic()
+            turn = now + (deadline - now) / (len(found) - number)
             try:
-                self._connect_to(sock, address, deadline)
+                self._connect_to(sock, address, turn, deadline)
             except OSError as error:
                 failed = error
                 sock.close()
@@ -62,14 +66,14 @@ class TcpConnection(Connection):
                 return sock
         raise failed or OSError(f"{self.host!r} has no address")
 
-    def _connect_to(self, sock: socket.socket, address: Any, deadline: float) -> None:
+    def _connect_to(self, sock: socket.socket, address: Any, turn: float, deadline: float) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.socket_keepalive:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             options: Any = self.socket_keepalive_options or {}
             for option, value in options.items():
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        sock.settimeout(_left(deadline))
+        sock.settimeout(_left(turn))
         sock.connect(address)
         left = _left(deadline) or inf
         sock.settimeout(

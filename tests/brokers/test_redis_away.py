@@ -174,6 +174,25 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
         done.set()
 
 
+def test_a_name_whose_first_address_leads_nowhere(
+    redis_server: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up = socket.getaddrinfo
+    with black_hole() as hole:
+        ports = int(hole.rpartition(":")[2]), redis_server.port
+
+        def two(host: Any, *args: Any) -> Any:
+            if host != "two.invalid":
+                return look_up(host, *args)
+            return [each for port in ports for each in look_up("127.0.0.1", port, *args[1:])]
+
+        monkeypatch.setattr(socket, "getaddrinfo", two)
+        with Umbel("client", broker="redis://two.invalid", set_as_current=False) as app:
+            started = time.monotonic()
+            app.send_task("t")
+            assert time.monotonic() - started < BOUND
+
+
 @pytest.mark.parametrize("is_connected", [True, False])
 def test_it_stands_still(is_connected: bool) -> None:
     server = Redis()
