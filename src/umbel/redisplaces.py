@@ -165,7 +165,8 @@ class Primary:
 
     def address(self, deadline: float) -> Address:
         reasons: list[str] = []
-        doubtful: Address | None = None
+        # Without any Sentinel it is where it was: whether it is the primary, it says itself.
+        doubtful = self._known
         asked = list(self._sentinels)
         for number, sentinel in enumerate(asked):
             # A part of the time is for the primary; what a Sentinel leaves, the next one has.

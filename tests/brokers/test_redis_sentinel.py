@@ -104,6 +104,16 @@ def _publishes(broker: Broker) -> bool:
     return True
 
 
+def test_without_any_sentinel_the_primary_is_where_it_was(watched: Watched, app: Umbel) -> None:
+    app.send_task("t", task_id="a")
+    for sentinel in watched.sentinels:
+        sentinel.kill()
+    with redis_client(watched.primary.port) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+        app.send_task("t", task_id="b")
+        assert client.llen("celery") == 2
+
+
 @pytest.mark.setting("broker_transport_options")
 def test_a_message_counts_when_the_replicas_have_it(watched: Watched) -> None:
     transport = {**watched.transport, "wait_replicas": 1}
