@@ -28,12 +28,12 @@ def revoke(app: Umbel, task_ids: Iterable[str], terminate: bool, signal: str | i
     ids = listed(task_ids, "revoke", "a list of task ids")
     revocations = [Revocation(checked_id(task_id), terminate, name) for task_id in ids]
     broker = app.broker
-    _store_revoked(app, broker.revoke(revocations))
+    store_revoked(app, broker.revoke(revocations))
     if revocations and (terminate or broker.features.shared_with_celery):
         tell(app, _command(revocations))
 
 
-def _store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
+def store_revoked(app: Umbel, task_ids: Iterable[str]) -> None:
     """Store REVOKED for what was found waiting, unless a final state is stored already."""
     ids = sorted(task_ids)
     store = app.store

@@ -160,6 +160,18 @@ def test_what_a_stranger_revokes_is_written_to_the_log_once(place: Place) -> Non
         assert answer["revoked"] == [running.id, "a", "b"]
 
 
+def test_what_a_stranger_revokes_needs_no_free_process_to_end(place: Place) -> None:
+    place.worker("-c", "1", "-n", "w@here")
+    place.send("gated", "busy", str(place.gate()))
+    place.noted("start", "busy")
+    waiting = place.send("quick", "waiting")
+    assert ask(place.app, Command("revoke", {"task_id": waiting.id}), timeout=20.0, limit=1)
+    assert waiting.state == states.REVOKED
+    place.gate().touch()
+    until(lambda: place.broker.find(waiting.id) == (), what="its message is gone")
+    assert place.notes("start", "waiting") == []
+
+
 def test_what_is_revoked_when_a_worker_stops_is_in_the_log(place: Place) -> None:
     worker = place.worker("-c", "1", "-n", "w@here")
     for number in range(20):

@@ -22,7 +22,7 @@ from umbel.exceptions import DecodeError, OperationalError, SecurityError
 from umbel.mailbox import Command
 from umbel.ports import Revocation, Subscription
 from umbel.publish import new_id
-from umbel.revoking import signal_name
+from umbel.revoking import signal_name, store_revoked
 from umbel.saferepr import safe_repr
 
 logger = logging.getLogger("umbel.worker")
@@ -194,8 +194,9 @@ class Control:
         terminate = command.arguments.get("terminate") is True
         signal = signal_name(command.arguments.get("signal"))
         entries = [Revocation(task_id, terminate, signal) for task_id in ids]
-        self._broker.revoke(entries, once=command.tag)
+        found = self._broker.revoke(entries, once=command.tag)
         self.look()
+        store_revoked(self._app, found)
         if terminate:
             return {"ok": f"terminate: {', '.join(ids)}"}
         return {"ok": f"tasks {', '.join(ids)} flagged as revoked"}
