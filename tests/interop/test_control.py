@@ -37,7 +37,7 @@ def ours(place: Place) -> Worker:
 
 @pytest.fixture(scope="module")
 def theirs(place: Place) -> Worker:
-    return place.worker(CELERY, CELERY, "news", "calls").ready()
+    return listening(place, CELERY, CELERY, "news", "calls")
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,24 @@ def clients(place: Place, ours: Worker, theirs: Worker) -> dict[str, Client]:
     return {side: place.client(side) for side in (UMBEL, CELERY)}
 
 
+def listening(place: Place, side: str, *queues: str, mingles: bool = False) -> Worker:
+    """A worker that hears what is sent from now on: Celery's is ready before that."""
+    newest = max(int(each["id"]) for each in place.redis.client_list())
+    worker = place.worker(side, *queues, mingles=mingles).ready()
+    channels = 1 + len({"news", "calls"} & {*queues})
+
+    def listens() -> bool:
+        since = [each for each in place.redis.client_list() if int(each["id"]) > newest]
+        return sum(int(each["psub"]) for each in since) >= channels
+
+    until(listens, what=place.logs())
+    return worker
+
+
 @contextmanager
 def working(place: Place, side: str, *queues: str, mingles: bool = False) -> Iterator[Worker]:
     """One more worker, which has ended when the next test begins."""
-    worker = place.worker(side, *queues, mingles=mingles).ready()
+    worker = listening(place, side, *queues, mingles=mingles)
     try:
         yield worker
     finally:
