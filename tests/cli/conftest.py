@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.cli.helpers import Ended
+from tests.servers import redis
 
 from umbel import Umbel
 from umbel.cli import main
+
+__all__ = ["redis"]
 
 PROJ = """
 from umbel import Umbel
