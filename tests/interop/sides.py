@@ -186,6 +186,11 @@ class Place:
         self._processes.append(worker)
         return worker
 
+    def process(self, side: str, command: Sequence[str]) -> Process:
+        process = Process(self, side, command)
+        self._processes.append(process)
+        return process
+
     def client(self, side: str) -> Client:
         client = Client(self, side)
         self._processes.append(client)

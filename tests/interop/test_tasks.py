@@ -6,7 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from tests.interop.conftest import Pair, busy
+from tests.interop.conftest import Fleet, Pair, busy
+from tests.interop.sides import CELERIES, UMBEL
 from tests.worker.harness import until
 
 
@@ -92,3 +93,14 @@ def test_no_retries_left(pair: Pair) -> None:
     told = pair.client.failure(sent)
     assert told["raised"] == ["proj", "Plain", "never"]
     assert [note.retries for note in pair.place.notes(id=sent)] == [0, 1]
+
+
+def test_celerys_beat_goes_on_sending(fleet: Fleet) -> None:
+    beat = ["-m", "celery", "-A", "proj", "beat", "--max-interval", "1"]
+    schedule = ["--schedule", str(fleet.place.folder / "schedule"), "--pidfile", ""]
+    process = fleet.place.process(CELERIES[-1], [*beat, *schedule])
+    try:
+        notes = fleet.place.noted(2, what="ran", tag="tick")
+        assert {note.who for note in notes} == {UMBEL}
+    finally:
+        process.kill()

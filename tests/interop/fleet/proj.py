@@ -34,6 +34,7 @@ app.conf.update(
     broker_transport_options=json.loads(os.environ.get("PROJ_TRANSPORT", "{}")),
     worker_prefetch_multiplier=int(os.environ.get("PROJ_PREFETCH", "1")),
     worker_send_task_events=False,
+    beat_schedule={"tick": {"task": "proj.ran", "schedule": 0.2, "args": ["tick"]}},
 )
 
 
