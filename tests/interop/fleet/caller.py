@@ -6,9 +6,11 @@ Runs with Celery, or with Umbel in its place.
 import json
 import sys
 import time
+from contextlib import suppress
 
 import proj
 from celery import chain, group
+from celery.exceptions import TimeoutError
 from celery.result import AsyncResult
 from kombu import Exchange
 
@@ -54,10 +56,22 @@ def send_chord(parts, body):
     return (group(*map(signature, parts)) | signature(body)).apply_async().id
 
 
-def get(id, timeout=30):
+def value_of(result, timeout=30):
+    if proj.WHO == "umbel":
+        return result.get(timeout=timeout)
+    # Celery can miss a result of what it hasn't sent itself: it may ask before the server has its
+    # subscription, and be told of nothing that comes in between.
+    while timeout > 3 and not result.ready():
+        with suppress(TimeoutError):
+            return result.get(timeout=3)
+        timeout -= 3
+    return result.get(timeout=timeout)
+
+
+def get(id):
     result = AsyncResult(id, app=app)
     try:
-        return {"value": result.get(timeout=timeout), "state": result.state}
+        return {"value": value_of(result), "state": result.state}
     except Exception as error:
         kind = type(error)
         code = getattr(error, "code", None)
