@@ -33,7 +33,7 @@ def _load() -> ModuleType:
 killing = _load()
 
 STATEMENTS = {
-    "open": 37,
+    "open": 38,
     "declare": 5,
     "declare bindings": 9,
     "declare own queue": 8,
