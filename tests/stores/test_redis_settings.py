@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -268,8 +268,14 @@ def test_health_check_interval(open_store: Open) -> None:
     try:
         server.start()
         url = server.url
-        store = open_store(url, redis_backend_health_check_interval=0.1)
-        waiting = Background(lambda: store.wait(["a"], 60))
+        store = open_store(url, redis_backend_health_check_interval=0.1, redis_socket_timeout=2.0)
+
+        def wait() -> None:
+            # Where the server falls silent while the record is looked at, that is noticed first.
+            with suppress(StoreUnavailable):
+                store.wait(["a"], 60)
+
+        waiting = Background(wait)
         with closing(redis.Redis(port=server.port)) as client:
             until(lambda: client.pubsub_numsub(KEY)[0][1] == 1)
         server.freeze()
