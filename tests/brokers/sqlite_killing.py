@@ -170,6 +170,7 @@ OPERATIONS: Final[dict[str, Callable[[Pair], object]]] = {
     "abandon": abandon,
     "leave": lambda pair: pair.broker.leave("run"),
     "revoke": lambda pair: pair.broker.revoke([Revocation("ready"), Revocation("later")]),
+    "revoke once": lambda pair: pair.broker.revoke([Revocation("ready")], once="x"),
     "unrevoke": lambda pair: pair.broker.unrevoke(["x1", "also"]),
     "broadcast": lambda pair: pair.broker.broadcast("control", b"ping"),
     "purge": lambda pair: pair.broker.purge(QUEUES),

@@ -48,6 +48,7 @@ STATEMENTS = {
     "abandon": 32,
     "leave": 61,
     "revoke": 15,
+    "revoke once": 12,
     "unrevoke": 5,
     "broadcast": 3,
     "purge": 10,
