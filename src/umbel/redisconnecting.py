@@ -7,13 +7,15 @@ that likes. Here one time is for all of it.
 from __future__ import annotations
 
 import contextlib
+import encodings.idna  # noqa: F401  # with the first host's name each process would load it by itself
 import functools
 import ipaddress
 import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -31,6 +33,13 @@ Reply = Any
 
 _SHORTEST: Final = 0.001
 _PIECE: Final = 65_536
+_UNNAMED: Final[Mapping[str, None]] = (
+    {"driver_info": None}
+    if find_spec("redis.driver_info")
+    else {"lib_name": None, "lib_version": None}
+)
+"""redis-py doesn't tell the server its version. To know that it would read its package's metadata,
+which costs each process of a worker 3.5 MB."""
 
 
 class Wire(Protocol):
@@ -94,7 +103,7 @@ def kind_of(address: Address) -> type[Any]:
 
 def options_of(address: Address) -> dict[str, Any]:
     """What that class is made with, but for how often it tries again."""
-    options = {**address.options, "db": address.db, "protocol": 2}
+    options = {**_UNNAMED, **address.options, "db": address.db, "protocol": 2}
     if address.path is not None:
         options.pop("socket_keepalive", None)
         return {**options, "path": address.path}

@@ -194,6 +194,8 @@ def _check(worker: Worker) -> None:
     _check_root("application/x-python-serialize" in app.call_reader().accepted)
     app.result_format  # noqa: B018  # the look finds it
     app.connections.check_options()
+    # What a driver makes before it is opened is made once, for all processes.
+    app.connections.unopened()
     read, write = app.connections.broker_url, app.connections.outlet_url
     if read != write:
         raise ImproperlyConfigured(

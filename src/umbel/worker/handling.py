@@ -204,7 +204,8 @@ class Handling:
     def _has_lost_its_files(self) -> bool:
         """Whether the task has closed what it hasn't opened, the broker's files with the rest."""
         try:
-            os.fstat(self._board.descriptor)
+            # Asked after each task, so in the one way that keeps the interpreter lock.
+            os.get_inheritable(self._board.descriptor)
         except OSError:
             return True
         return False

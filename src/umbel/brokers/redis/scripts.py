@@ -92,6 +92,12 @@ def _script(name: str, constants: str) -> Script:
 
 
 @cache
+def scripts_of(keys: Keys, database: int) -> Scripts:
+    """Put together once; a worker's processes inherit them."""
+    return Scripts(keys, database)
+
+
+@cache
 def _text(name: str) -> str:
     return (resources.files("umbel.brokers.redis") / "lua" / f"{name}.lua").read_text("utf-8")
 

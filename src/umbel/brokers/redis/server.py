@@ -13,7 +13,7 @@ import msgspec
 from umbel.arguments import is_unicode
 from umbel.brokers.redis.keys import Keys
 from umbel.brokers.redis.link import Link, ReplyLost
-from umbel.brokers.redis.scripts import Script, Scripts
+from umbel.brokers.redis.scripts import Script, scripts_of
 from umbel.clock import Clock
 from umbel.redisconnecting import Argument, Reply
 
@@ -32,7 +32,7 @@ class Server:
         self.link = link
         self.keys = keys
         self.clock = clock
-        self.scripts = Scripts(keys, link.place.options.db)
+        self.scripts = scripts_of(keys, link.place.options.db)
 
     @property
     def location(self) -> str:
