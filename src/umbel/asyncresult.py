@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 from umbel.absent import without
@@ -16,7 +16,7 @@ from umbel.exceptions import IncompleteStream, StoreUnavailable, TimeoutError
 from umbel.joining import Callback, OnInterval, OnMessage, Wait, called, refuse_to_wait
 from umbel.message import Result
 from umbel.ports import ResultStore
-from umbel.resultstate import ResultState, read_all
+from umbel.resultstate import NOTHING_READ, ResultState, read_all
 from umbel.states import READY_STATES
 from umbel.stored import Meta, as_dict, raise_failure, state_in, value_in
 from umbel.waiting import Want, Watch
@@ -285,10 +285,17 @@ class AsyncResult(ResultState, Generic[R_co]):
     def _wait(self, wait: Wait, follow: bool, on_message: OnMessage | None) -> None:
         family = [self, *self._parents()] if follow else [self]
         told: Meta | None = None
+        # Whoever wants to see each record begins with the one that there is.
+        looks_first = on_message is not None
         while True:
+            left = wait.next_pause()
             try:
+                known = NOTHING_READ
+                if left is not None and not looks_first and self._known() is None:
+                    known = self._waited(family, left)
+                looks_first = False
                 with wait.answers():
-                    meta, *others = read_all(family)
+                    meta, *others = read_all(family, known)
             except StoreUnavailable as error:
                 if wait.is_over():
                     raise self._overdue(wait.timeout, None) from error
@@ -300,12 +307,18 @@ class AsyncResult(ResultState, Generic[R_co]):
                 return
             for each in others:
                 raise_failure(each)
-            left = wait.next_pause()
             if left is None:
                 raise self._overdue(wait.timeout, meta)
-            self.backend.wait([each.id for each in family if each._known() is None], left)
             if wait.is_interval() and wait.on_interval is not None:
                 wait.on_interval()
+
+    def _waited(
+        self, family: Sequence[AsyncResult[Any]], seconds: float
+    ) -> Mapping[str, Result | None]:
+        """Wait for news of any of them; the records, where the store knows them by now."""
+        ids = [each.id for each in family if each._known() is None]
+        records = self.backend.wait(ids, seconds)
+        return NOTHING_READ if records is None else dict(zip(ids, records, strict=True))
 
     async def _await_end(self, wait: Wait, follow: bool, on_message: OnMessage | None) -> None:
         import asyncio

@@ -69,8 +69,8 @@ class PatientStore:
     def get(self, task_ids: Sequence[str]) -> list[Result | None]:
         return self._insist(lambda: self.store.get(task_ids))
 
-    def wait(self, task_ids: Sequence[str], timeout: float) -> None:
-        self._insist(lambda: self.store.wait(task_ids, timeout))
+    def wait(self, task_ids: Sequence[str], timeout: float) -> Sequence[Result | None] | None:
+        return self._insist(lambda: self.store.wait(task_ids, timeout))
 
     def interrupt(self) -> None:
         self.store.interrupt()

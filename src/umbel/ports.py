@@ -357,9 +357,13 @@ class ResultStore(Protocol):
         """The records, in the order asked for; None where there is none or it has expired."""
         ...
 
-    def wait(self, task_ids: Sequence[str], timeout: float) -> None:
+    def wait(self, task_ids: Sequence[str], timeout: float) -> Sequence[Result | None] | None:
         """Return once one of the records may have changed since this call began or is already
-        in a ready state, at the latest after `timeout` seconds. Spurious returns are fine."""
+        in a ready state, at the latest after `timeout` seconds. Spurious returns are fine.
+
+        The records as they were at that moment, in the order asked for, where the store has come
+        to know them while it waited; None: ask `get`.
+        """
         ...
 
     def interrupt(self) -> None:

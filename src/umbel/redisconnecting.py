@@ -14,8 +14,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from importlib.util import find_spec
+from collections.abc import Callable
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -33,13 +32,19 @@ Reply = Any
 
 _SHORTEST: Final = 0.001
 _PIECE: Final = 65_536
-_UNNAMED: Final[Mapping[str, None]] = (
-    {"driver_info": None}
-    if find_spec("redis.driver_info")
-    else {"lib_name": None, "lib_version": None}
-)
-"""redis-py doesn't tell the server its version. To know that it would read its package's metadata,
-which costs each process of a worker 3.5 MB."""
+
+
+def _introduction() -> dict[str, Any]:
+    """redis-py tells the server its name, but not its version. To know that it would read its
+    package's metadata, which costs each process of a worker 3.5 MB."""
+    try:
+        from redis.driver_info import DriverInfo
+    except ImportError:  # an older one
+        return {"lib_version": None}
+    return {"driver_info": DriverInfo(lib_version=None)}
+
+
+_INTRODUCTION: Final = _introduction()
 
 
 class Wire(Protocol):
@@ -103,7 +108,7 @@ def kind_of(address: Address) -> type[Any]:
 
 def options_of(address: Address) -> dict[str, Any]:
     """What that class is made with, but for how often it tries again."""
-    options = {**_UNNAMED, **address.options, "db": address.db, "protocol": 2}
+    options = {**_INTRODUCTION, **address.options, "db": address.db, "protocol": 2}
     if address.path is not None:
         options.pop("socket_keepalive", None)
         return {**options, "path": address.path}

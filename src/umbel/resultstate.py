@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from umbel.current import get_current_app
 from umbel.exceptions import ImproperlyConfigured
@@ -17,6 +18,9 @@ from umbel.waiting import Waiter, Want
 if TYPE_CHECKING:
     from umbel.app import Umbel
     from umbel.asyncresult import AsyncResult
+
+
+NOTHING_READ: Final[Mapping[str, Result | None]] = MappingProxyType({})
 
 
 class ResultState:
@@ -191,14 +195,18 @@ class ResultState:
         return app.waiters.of(self._backend)
 
 
-def read_all(results: Sequence[ResultState]) -> list[Meta | None]:
-    """What is stored of each, in one trip to each store."""
+def read_all(
+    results: Sequence[ResultState], known: Mapping[str, Result | None] = NOTHING_READ
+) -> list[Meta | None]:
+    """What is stored of each, in one trip to each store; of `known` ids that is said already."""
     by_store: dict[int, list[ResultState]] = {}
     stores: dict[int, ResultStore] = {}
     found: dict[int, Meta | None] = {}
     for each in results:
         found[id(each)] = each._known()
-        if found[id(each)] is None:
+        if found[id(each)] is None and each.id in known:
+            found[id(each)] = each._take(known[each.id])
+        elif found[id(each)] is None:
             store = each.backend
             stores[id(store)] = store
             by_store.setdefault(id(store), []).append(each)

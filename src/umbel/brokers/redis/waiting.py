@@ -131,10 +131,12 @@ class Waiter:
         eyes.send_packed_command([packed], check_health=False)
         return [eyes.read_response(disable_decoding=True) for _ in commands]
 
-    def sleep(self, seconds: float) -> None:
-        """Until something has changed, or `ring`."""
-        if self._ear.listen(seconds) is not None:
-            self._ear.drain()
+    def sleep(self, seconds: float) -> bool:
+        """Until something has changed, or `ring`; whether it has changed."""
+        if self._ear.listen(seconds) is None:
+            return False
+        self._ear.drain()
+        return True
 
     def ring(self) -> None:
         self._ear.ring()
@@ -199,7 +201,11 @@ class Waiters:
                 if due_in <= 0 or left <= 0:
                     self._idle.append(waiter)
                     return due_in <= 0
-                waiter.sleep(min(left, due_in, LOOK_AGAIN))
+                if waiter.sleep(min(left, due_in, LOOK_AGAIN)):
+                    # What was looked at has changed. A turn sees how, so another look would be one
+                    # trip more.
+                    self._idle.append(waiter)
+                    return True
         except (RedisError, OSError) as error:
             self._drop(waiter)
             self._server.link.failed(error, waiter.generation)

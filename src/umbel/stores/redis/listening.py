@@ -36,7 +36,7 @@ _AT_ONCE: Final = 500
 class Watch:
     """One wait. `changed` is set by whatever is worth a look: see the other fields."""
 
-    __slots__ = ("changed", "channels", "error", "missing", "told")
+    __slots__ = ("changed", "channels", "error", "heard", "missing", "told")
 
     def __init__(self, channels: Sequence[bytes]) -> None:
         self.channels = channels
@@ -44,9 +44,18 @@ class Watch:
         """Channels that aren't heard yet."""
         self.told = False
         """Something came, or the connection broke, or whoever waits shall stop."""
+        self.heard: dict[bytes, bytes] = {}
+        """What came, by channel."""
         self.error: Exception | None = None
         """Why it can't be listened."""
         self.changed = threading.Event()
+
+    def sleep(self, deadline: float) -> bool:
+        """Until there is something worth a look; False once that moment (monotonic) has come."""
+        if not self.changed.wait(max(0.0, deadline - time.monotonic())):
+            return False
+        self.changed.clear()
+        return True
 
     def tell(self, error: Exception | None = None) -> None:
         self.told = True
@@ -219,23 +228,29 @@ class Listener:
         session.send("SUBSCRIBE", new)
         session.send("UNSUBSCRIBE", old)
         session.check(self._check)
-        for kind, channel in session.wait(min(_TICK, self._check)):
-            self._hear(kind, channel)
+        for kind, channel, payload in session.wait(min(_TICK, self._check)):
+            self._hear(kind, channel, payload)
 
     def _outdated(self) -> list[bytes]:
         before = time.monotonic() - LINGER
-        old = [each for each, since in self._unwatched.items() if since < before]
-        # What isn't confirmed yet is left later, so that its confirmation means what it says.
-        old = [each for each in old if self._heard[each]]
-        for each in old:
-            del self._unwatched[each], self._heard[each]
+        old: list[bytes] = []
+        # In the order in which they were left, so that only what is left now is looked at.
+        for channel, since in self._unwatched.items():
+            if since >= before:
+                break
+            # What isn't confirmed yet is left later, so that its confirmation means what it says.
+            if self._heard[channel]:
+                old.append(channel)
+        for channel in old:
+            del self._unwatched[channel], self._heard[channel]
         return old
 
-    def _hear(self, kind: bytes, channel: bytes) -> None:
+    def _hear(self, kind: bytes, channel: bytes, payload: bytes) -> None:
         with self._lock:
             watches = self._watches.get(channel, ())
             if kind == b"message":
                 for watch in watches:
+                    watch.heard[channel] = payload
                     watch.tell()
             elif kind == b"subscribe" and channel in self._heard:
                 self._heard[channel] = True
@@ -276,8 +291,8 @@ class _Session:
             self._connection.send_command("PING", check_health=False)
             self._asked_at = now
 
-    def wait(self, seconds: float) -> Iterator[tuple[bytes, bytes]]:
-        """(kind, channel) of what came, after at most so many seconds."""
+    def wait(self, seconds: float) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """(kind, channel, payload) of what came, after at most so many seconds."""
         for key, _ in self._selector.select(seconds):
             if key.fd == self._bell:
                 with suppress(BlockingIOError):
@@ -288,7 +303,7 @@ class _Session:
             self._asked_at = None
             self.answered = True
             if isinstance(reply, list) and len(reply) == 3:
-                yield reply[0], reply[1]
+                yield reply[0], reply[1], reply[2]
 
     def close(self) -> None:
         self._selector.close()

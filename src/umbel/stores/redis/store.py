@@ -112,30 +112,41 @@ class RedisStore:
             records += self._client.get([self._key(task_id) for task_id in some])
         return [self._result(*pair) for pair in zip(task_ids, records, strict=True)]
 
-    def wait(self, task_ids: Sequence[str], timeout: float) -> None:
+    def wait(self, task_ids: Sequence[str], timeout: float) -> Sequence[Result | None] | None:
         deadline = time.monotonic() + timeout
-        keys = list(dict.fromkeys(self._key(task_id) for task_id in task_ids))
+        keys = [self._key(task_id) for task_id in task_ids]
         if timeout <= 0 or self._interrupts.take():
-            return
-        before: Sequence[Record] | None = None
-        with self._listener.watching(keys) as watch:
-            while not (watch.told or self._interrupts.take()):
-                watch.changed.clear()
-                # Asked before the look: what comes after that is either heard or looked for again.
-                all_heard = not watch.missing
-                records = self._client.get_until(keys, deadline)
-                if records is None or any(map(self._is_ready, records)):
-                    return
-                if before is not None and records != before:
-                    return
-                before = records
-                while not watch.told and (all_heard or watch.missing):
-                    if not watch.changed.wait(max(0.0, deadline - time.monotonic())):
-                        return
-                    watch.changed.clear()
+            return None
+        records = self._wait(keys, deadline)
         self._interrupts.take()
-        if watch.error is not None:
-            raise unavailable(self.location, watch.error) from watch.error
+        if records is None:
+            return None
+        try:
+            return [self._result(*pair) for pair in zip(task_ids, records, strict=True)]
+        except BackendGetMetaError:
+            return None  # whoever asks for it is told why
+
+    def _wait(self, keys: Sequence[bytes], deadline: float) -> Sequence[Record] | None:
+        before = self._client.get_until(keys, deadline)
+        if before is None or any(map(self._is_ready, before)):
+            return before
+        with self._listener.watching(list(dict.fromkeys(keys))) as watch:
+            while watch.missing and not watch.told:
+                if not watch.sleep(deadline):
+                    return None
+            # What comes from here on is heard.
+            if not watch.told:
+                records = self._client.get_until(keys, deadline)
+                if records is None or records != before or any(map(self._is_ready, records)):
+                    return records
+            while not (watch.told or self._interrupts.take()):
+                if not watch.sleep(deadline):
+                    return None
+            if watch.error is not None:
+                raise unavailable(self.location, watch.error) from watch.error
+            if not watch.heard:
+                return None
+            return [watch.heard.get(*pair) for pair in zip(keys, before, strict=True)]
 
     def interrupt(self) -> None:
         self._interrupts.add()
