@@ -19,6 +19,8 @@ from tests.interop.environments import python_with
 from tests.servers import Redis
 from tests.worker.harness import until
 
+from umbel import Umbel
+
 FLEET: Final = Path(__file__).resolve().parent / "fleet"
 UMBEL: Final = "umbel"
 CELERY: Final = "celery"
@@ -96,6 +98,7 @@ class Worker(Process):
         command = [*STARTS.get(side, STARTS[CELERY]), *one, *alone, *options]
         super().__init__(place, side, ["-m", *command])
         self.node = name
+        self._place = place
 
     def ready(self) -> Self:
         """Wait until it consumes."""
@@ -105,6 +108,12 @@ class Worker(Process):
             f"{self.side} is ready; {self.text[-2000:]}",
         )
         assert self.process.poll() is None, self.text
+        # A Celery that says so listens a moment later, and misses what is published until then.
+        until(
+            lambda: self._place.app.control.ping(destination=[self.node], timeout=1.0),
+            60.0,
+            f"{self.side} answers; {self.text[-2000:]}",
+        )
         return self
 
     def stop(self) -> None:
@@ -176,6 +185,7 @@ class Place:
             C_FORCE_ROOT="1",
             **environment,
         )
+        self.app = Umbel("looking", broker=self.broker, set_as_current=False)
         self._processes: list[Process] = []
 
     def worker(
@@ -221,5 +231,6 @@ class Place:
     def close(self) -> None:
         with ExitStack() as stack:
             stack.callback(self.redis.close)
+            stack.callback(self.app.close)
             for each in self._processes:
                 stack.callback(each.kill)

@@ -11,7 +11,6 @@ from tests.interop.conftest import Fleet, Pair
 from tests.interop.sides import CELERIES, UMBEL
 from tests.worker.harness import until
 
-from umbel import Umbel
 from umbel.message import Message
 
 Form = tuple[str, list[object], dict[str, Any]]
@@ -100,19 +99,16 @@ def test_a_part_of_celerys_chord_is_a_dead_letter_that_still_has_it(
         form("see", queue=sender),
     )
     sent = fleet.clients[sender].ask("send_chord", parts=parts, body=body)
-    app = Umbel("looking", broker=fleet.place.broker, set_as_current=False)
+    app = fleet.place.app
 
     def letters() -> list[Message]:
         found = [each.message for each in app.dead.list(UMBEL) if "'chord'" in each.reason]
         messages = [each for each in found if isinstance(each, Message)]
         return [each for each in messages if sent.encode() in each.body]
 
-    try:
-        until(lambda: len(letters()) == 2, what="two dead letters")
-        for index, message in enumerate(letters()):
-            assert message.headers["group_index"] == index
-            args, _, embed = json.loads(message.body)
-            assert args == [index + 1]
-            assert embed["chord"]["options"]["task_id"] == sent
-    finally:
-        app.close()
+    until(lambda: len(letters()) == 2, what="two dead letters")
+    for index, message in enumerate(letters()):
+        assert message.headers["group_index"] == index
+        args, _, embed = json.loads(message.body)
+        assert args == [index + 1]
+        assert embed["chord"]["options"]["task_id"] == sent
