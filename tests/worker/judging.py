@@ -10,6 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from tests.brokers.redis_keys import strays
+from tests.worker.living import boards_of
+
 from umbel import Umbel
 from umbel.states import FAILURE, SUCCESS
 from umbel.testing.faults import Kill, Point, Target
@@ -163,10 +166,27 @@ def judge(
     return told
 
 
-def leftovers(database: Path) -> dict[str, int]:
-    """Rows of a broker file that no living run or waiting message accounts for."""
+def leftovers(app: Umbel) -> dict[str, object]:
+    """What no living run or waiting message accounts for, of an app whose workers have ended."""
+    broker, location = app.broker, app.broker.location
+    queues = broker.queues()
+    left: dict[str, object] = {
+        "messages": sum(each.ready + each.delayed + each.leased + each.lost for each in queues),
+        "living runs": len(broker.runs()),
+        "boards": len(boards_of(app)),
+    }
+    if location.startswith("sqlite:"):
+        left |= rows_left(Path(location.removeprefix("sqlite:")))
+    else:
+        left["keys"] = strays(
+            str(app.conf.broker_url), [each.name for each in queues], running=False
+        )
+    return {name: count for name, count in left.items() if count}
+
+
+def rows_left(database: Path) -> dict[str, int]:
     queries = {
-        "messages": "SELECT count(*) FROM message",
+        "message rows": "SELECT count(*) FROM message",
         "ready": "SELECT count(*) FROM ready",
         "delayed": "SELECT count(*) FROM delayed",
         "leases": "SELECT count(*) FROM lease",
@@ -175,13 +195,8 @@ def leftovers(database: Path) -> dict[str, int]:
     }
     with sqlite3.connect(database) as connection:
         counts = {name: connection.execute(query).fetchone()[0] for name, query in queries.items()}
-        boards = [
-            Path(f"/dev/shm/umbel-{run}.board")
-            for (run,) in connection.execute("SELECT run FROM run")
-        ]
     connection.close()
-    counts["boards"] = sum(board.exists() for board in boards)
-    return {name: count for name, count in counts.items() if count}
+    return counts
 
 
 def tally(kills: Iterable[Kill]) -> Counter[tuple[Point, Target]]:

@@ -114,5 +114,9 @@ def failed(task_id: str, exception: BaseException, **_: object) -> None:
 
 for fault in json.loads(os.environ.get("UMBEL_TEST_KILLS", "[]")):
     faults.kill_at(
-        faults.Point(fault.pop("point")), faults.Target(fault.pop("target")), log=LOG, **fault
+        faults.Point(fault.pop("point")),
+        faults.Target(fault.pop("target")),
+        log=LOG,
+        driver=type(app.connections.unopened()),
+        **fault,
     )

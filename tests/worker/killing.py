@@ -1,4 +1,4 @@
-"""One broker file with workers that are killed, and are started again until all has ended."""
+"""One broker with workers that are killed, and are started again until all has ended."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ EACH = 100
 
 
 class Scene:
-    """One broker file, its client, and the workers that come and go."""
+    """One broker, its client, and the workers that come and go."""
 
     def __init__(
-        self, folder: Path, *, separate_store: bool = False, tasks: str = "kill_app"
+        self,
+        folder: Path,
+        *,
+        separate_store: bool = False,
+        tasks: str = "kill_app",
+        url: str | None = None,
     ) -> None:
+        """The broker is at `url`; without one it is a file."""
+        self.folder = folder
         self.tasks = tasks
-        self.file = folder / "broker.db"
-        self.url = f"sqlite:///{self.file}"
+        self.url = url or f"sqlite:///{folder}/broker.db"
         self.log = folder / "events"
         self.log.touch()
         self.app: Umbel = client(self.url)
@@ -63,7 +69,7 @@ class Scene:
 
     def worker(self, *kills: dict[str, object], options: tuple[str, ...] = ("-c", "2")) -> Worker:
         env = {**self.env, "UMBEL_TEST_KILLS": json.dumps(kills)}
-        return Worker(self.url, *options, app=self.tasks, env=env)
+        return Worker(self.url, *options, app=self.tasks, env=env, folder=self.folder)
 
     def ended(self) -> bool:
         """No message waits or is held, and no run is known but the one that lives."""
@@ -100,6 +106,6 @@ class Scene:
     ) -> dict[str, Story]:
         """Everything is in one of its allowed places, and nothing else is left; the stories."""
         told = judge(self.app, self.log, modes, faults_of)
-        left = leftovers(self.file)
+        left = leftovers(self.app)
         assert not left, left
         return told

@@ -1,4 +1,4 @@
-"""One test's broker file, journal, workers and client, and a check that nothing is left behind."""
+"""One test's broker, journal, workers and client, and a check that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.worker.harness import HERE, Worker, until
 
 from umbel import AsyncResult, Umbel
@@ -21,6 +22,8 @@ from umbel.clock import SYSTEM, Clock
 from umbel.drivers import BrokerDriver
 from umbel.worker.scoreboard import HEADER_BYTES, default_folder
 
+ON_BOTH = pytest.mark.parametrize("url", ["sqlite", "redis"], indirect=True)
+"""A test that is to be run on a file and on a server."""
 PYTHONPATH = os.pathsep.join([str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")])
 """With which a worker finds the apps of this folder."""
 NO_SETTINGS: Mapping[str, object] = {}
@@ -188,11 +191,15 @@ class Place:
         assert not (clean and left), f"workers that ended well left {left}"
 
     def _boards_left(self) -> list[Path]:
-        """Scoreboards whose header names this place's broker."""
-        name = f"sqlite:{self.file}\0".encode()
-        found = []
-        for path in default_folder().glob("umbel-*.board"):
-            with suppress(FileNotFoundError), path.open("rb") as file:
-                if name in file.read(HEADER_BYTES):
-                    found.append(path)
-        return found
+        return boards_of(self.app)
+
+
+def boards_of(app: Umbel) -> list[Path]:
+    """Scoreboards whose header names the broker of this app."""
+    name = f"{app.connections.unopened().location}\0".encode()
+    found = []
+    for path in default_folder().glob("umbel-*.board"):
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            if name in file.read(HEADER_BYTES):
+                found.append(path)
+    return found

@@ -77,7 +77,7 @@ def test_kills_on_the_way_of_a_chain(scene: Scene, point: Point, target: Target)
     scene.work_off({"point": point, "target": target, "every": 11, "most": MOST[target]})
     kills = len(kills_in(scene.log))
     assert kills > 0, "no kill has reached this point"
-    assert not leftovers(scene.file)
+    assert not leftovers(scene.app)
     counts = runs(scene)
     dead = {letter.id for letter in scene.app.broker.dead()}
     repeats = 0

@@ -45,8 +45,8 @@ def report(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
+def scene(tmp_path: Path, url: str) -> Iterator[Scene]:
+    made = Scene(tmp_path, url=url)
     yield made
     made.app.close()
 
@@ -125,6 +125,26 @@ def test_kill_where_retries_and_large_outcomes_are_settled(
     assert repeated + lost <= at_once * kills, (repeated, lost, kills)
     if point is Point.DECIDED and target is Target.PROCESS:
         assert repeated == 0, retried
+
+
+ON_REDIS = pytest.mark.parametrize("url", ["redis"], indirect=True)
+
+
+@ON_REDIS
+@pytest.mark.parametrize("target", Target)
+@pytest.mark.parametrize(
+    ("point", "every"),
+    [
+        (Point.DECIDED, 20),
+        (Point.FETCHED, 4),
+        (Point.BEFORE_INBOX, 4),
+        (Point.BEFORE_TURN, 4),
+        (Point.AFTER_TURN, 4),
+    ],
+)
+def test_kill_on_redis(scene: Scene, point: Point, target: Target, every: int) -> None:
+    """Where the broker takes part; what is between these points is the worker's own."""
+    kill_everywhere(scene, point, target, every)
 
 
 # Whoever acts for a dead, slow or leaving process can die at it too.

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.worker.harness import Worker, until
 from tests.worker.killing import Scene
+from tests.worker.living import ON_BOTH
 
 from umbel.states import FAILURE, SUCCESS
 
@@ -22,8 +23,8 @@ VICTIMS = ("pool process", "pool process", "fork server", "supervisor", "SIGTERM
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
+def scene(tmp_path: Path, url: str) -> Iterator[Scene]:
+    made = Scene(tmp_path, url=url)
     yield made
     made.app.close()
 
@@ -40,6 +41,10 @@ def children_of(pid: int) -> list[int]:
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def pool_of(worker: Worker) -> list[int]:
+    return [child for server in children_of(worker.pid) for child in children_of(server)]
 
 
 def test_kills_of_a_solo_worker(scene: Scene) -> None:
@@ -64,9 +69,7 @@ def strike(worker: Worker, what: str) -> int:
     if what == "supervisor":
         worker.kill()
         return 1
-    victims = children_of(worker.pid)
-    if what == "pool process":
-        victims = [child for server in victims for child in children_of(server)]
+    victims = pool_of(worker) if what == "pool process" else children_of(worker.pid)
     for pid in random.sample(victims, min(1, len(victims))):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -115,6 +118,7 @@ def test_twenty_kills_in_a_stream_of_short_tasks_lose_none_that_had_ended(scene:
     print(f"{kills} kills, {len(lost)} tasks lost, {len(lost & ran.keys())} of them at their end")
 
 
+@ON_BOTH
 def test_tasks_of_a_batch_that_were_done_before_a_hard_limit_are_not_run_again(
     scene: Scene,
 ) -> None:
@@ -159,6 +163,7 @@ def test_delayed_tasks_survive_twenty_kills_of_every_worker_and_run_once(scene: 
     print(f"{kills} kills of every worker, {len(lost)} tasks were running then")
 
 
+@ON_BOTH
 def test_killed_fork_servers_cost_only_what_was_running(scene: Scene) -> None:
     modes = scene.send_all(0.01)
     with scene.worker() as worker:
@@ -195,21 +200,24 @@ def test_what_a_task_has_forked_holds_up_nothing(scene: Scene, what: str) -> Non
     assert {story.mode: story.starts for story in told.values()} == {"early": 1, "late+reject": 2}
 
 
+@ON_BOTH
 @pytest.mark.parametrize("heir_lives", [True, False])
 def test_a_dead_worker_is_inherited_at_once_on_its_host(scene: Scene, heir_lives: bool) -> None:
     """By a worker that lives, or by the next that starts: long before the lease has passed."""
     scene.env["UMBEL_WORKER_LEASE_TIME"] = "600"
-    modes = {scene.send(mode, 3.0): mode for mode in ("early", "late")}
+    modes = {scene.send(mode, 2.0): mode for mode in ("early", "late")}
     with ExitStack() as stack:
         dying = stack.enter_context(scene.worker())
         until(lambda: scene.log.read_text().count("start") == 2, PATIENT)
+        for pid in pool_of(dying):  # so that no task ends while an heir starts
+            os.kill(pid, signal.SIGSTOP)
         heir = None
         if heir_lives:
             heir = stack.enter_context(scene.worker())
             heir.pool(scene.app.broker)
         dying.kill()
         heir = heir or stack.enter_context(scene.worker())
-        until(lambda: scene.log.read_text().count("start") == 3, PATIENT)
+        until(lambda: scene.log.read_text().count("start") == 3, PATIENT, heir.text)
         until(lambda: "failed" in scene.log.read_text(), PATIENT)
         until(scene.ended, PATIENT, scene.where())
         assert heir.stop() == 0, heir.text
@@ -218,6 +226,7 @@ def test_a_dead_worker_is_inherited_at_once_on_its_host(scene: Scene, heir_lives
     assert states == {"early": FAILURE, "late": SUCCESS}
 
 
+@ON_BOTH
 def test_kills_of_whatever_there_is_at_whatever_moment(scene: Scene) -> None:
     """Pool processes, fork servers and supervisors of two workers, also while they stop."""
     modes = scene.send_all(0.0, 0.001, 0.03, 0.0, 0.005, 0.0, -0.08, 0.0, 0.0, 0.002, 0.0)

@@ -38,7 +38,8 @@ and those of whoever acts for a dead, slow or leaving process:
 ``after leave``    the broker has forgotten the run
 =================  ===========================================================================
 
-Where the broker is not SQLite, its points (turn, abandon, leave) are not passed.
+Broker points are passed where the driver is the one that `kill_at` is told of; those at a COMMIT
+(``in turn``, ``in abandon``) are SQLite's alone.
 """
 
 from __future__ import annotations
@@ -124,8 +125,11 @@ class Kill:
 class Fault:
     """Counts the passages of one point in this process, and kills at every n-th."""
 
-    def __init__(self, point: Point, target: Target, every: int, most: int, log: Path) -> None:
+    def __init__(
+        self, point: Point, target: Target, every: int, most: int, log: Path, driver: type[Any]
+    ) -> None:
         self.point = point
+        self.driver = driver
         self._target = target
         self._every = every
         self._most = most
@@ -175,11 +179,18 @@ def kills_in(log: Path) -> list[Kill]:
 
 
 def kill_at(
-    point: Point, target: Target, *, every: int, log: Path, most: int = sys.maxsize
+    point: Point,
+    target: Target,
+    *,
+    every: int,
+    log: Path,
+    most: int = sys.maxsize,
+    driver: type[Any] = SqliteBroker,
 ) -> None:
     """From now on, kill at every `every`-th passage that a process makes of `point`, at most
-    `most` times in all; to be called once per point, in the worker's first process."""
-    fault = Fault(point, target, every, most, log)
+    `most` times in all; to be called once per point, in the worker's first process. `driver` is
+    the class of the worker's broker."""
+    fault = Fault(point, target, every, most, log, driver)
     _PLACES[point](fault)
 
 
@@ -221,7 +232,7 @@ def _fetched(fault: Fault) -> None:
         if reply.deliveries:
             fault.passed_in_pool(_ids(reply))
 
-    _around(SqliteBroker, "turn", after=after)
+    _around(fault.driver, "turn", after=after)
 
 
 def _before_inbox(fault: Fault) -> None:
@@ -289,7 +300,7 @@ def _before_turn(fault: Fault) -> None:
         if settlements:
             fault.passed_in_pool(_settled(settlements))
 
-    _around(SqliteBroker, "turn", before=before)
+    _around(fault.driver, "turn", before=before)
 
 
 def _after_turn(fault: Fault) -> None:
@@ -297,7 +308,7 @@ def _after_turn(fault: Fault) -> None:
         if settlements:
             fault.passed_in_pool(_settled(settlements))
 
-    _around(SqliteBroker, "turn", after=after)
+    _around(fault.driver, "turn", after=after)
 
 
 def _in_turn(fault: Fault) -> None:
@@ -361,23 +372,23 @@ def _forbidden(fault: Fault) -> None:
 
 
 def _freed(fault: Fault) -> None:
-    _around(SqliteBroker, "turn", after=lambda *_, **__: fault.passed_in_supervisor())
+    _around(fault.driver, "turn", after=lambda *_, **__: fault.passed_in_supervisor())
 
 
 def _enlisted(fault: Fault) -> None:
-    _around(SqliteBroker, "enlist", after=lambda *_: fault.passed_in_pool())
+    _around(fault.driver, "enlist", after=lambda *_: fault.passed_in_pool())
 
 
 def _before(name: str) -> Place:
     def place(fault: Fault) -> None:
-        _around(SqliteBroker, name, before=lambda *_, **__: fault.passed_in_supervisor())
+        _around(fault.driver, name, before=lambda *_, **__: fault.passed_in_supervisor())
 
     return place
 
 
 def _after(name: str) -> Place:
     def place(fault: Fault) -> None:
-        _around(SqliteBroker, name, after=lambda *_, **__: fault.passed_in_supervisor())
+        _around(fault.driver, name, after=lambda *_, **__: fault.passed_in_supervisor())
 
     return place
 
