@@ -25,6 +25,7 @@ from umbel.message import Dead, Delivery, How, Settlement
 from umbel.ports import ResultStore, Revocation, Turn
 from umbel.worker.desk import Desk, Refused
 from umbel.worker.execution import Execution
+from umbel.worker.patience import longest_pause
 from umbel.worker.revocations import Revocations
 from umbel.worker.scoreboard import Word
 from umbel.worker.storing import store_first, without_results
@@ -78,7 +79,7 @@ class Consumer:
         self._owner = owner
         self._desk = desk
         self._diet = diet
-        self._longest_pause = lease_time / 4
+        self._longest_pause = longest_pause(lease_time)
         self._last_wait = last_wait
         self._give_up_at: float | None = None
         self._number = 0

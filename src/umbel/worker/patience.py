@@ -17,6 +17,7 @@ logger = logging.getLogger("umbel.worker")
 ASK_AGAIN: Final = 0.2
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 30.0
+_NOTICED_WITHIN: Final = 2.0
 
 T = TypeVar("T")
 
@@ -27,6 +28,12 @@ def pauses(conf: Settings) -> Iterator[float]:
     numbers = itertools.count()
     endless = (min(_FIRST_PAUSE * 2 ** min(number, 9), _LONGEST_PAUSE) for number in numbers)
     return itertools.islice(endless, conf.broker_connection_max_retries or None)
+
+
+def longest_pause(lease_time: float) -> float:
+    """Seconds between two tries of a process whose broker is away: well below half a lease, and so
+    few that it consumes again within 5 s of the return, whatever the last try takes."""
+    return min(lease_time / 4, _NOTICED_WITHIN)
 
 
 def longest_outage(conf: Settings) -> float:

@@ -28,6 +28,7 @@ from umbel.message import Dead, How, Loss, Lost, Settlement
 from umbel.ports import ResultStore, RunRecord
 from umbel.states import SUCCESS
 from umbel.worker.consumer import targets
+from umbel.worker.patience import longest_pause
 from umbel.worker.scoreboard import Scoreboard, Slot, dead_boards
 from umbel.worker.stopping import forbid_behind
 from umbel.worker.storing import store_first, without_results
@@ -58,7 +59,7 @@ class Undertaker:
         self._broker = broker
         self._store = store
         self._separate_store = None if store and store.location == broker.location else store
-        self._longest_pause = lease_time / 4
+        self._longest_pause = longest_pause(lease_time)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="umbel-undertaker", daemon=True)
         self._giving_up = threading.Event()
