@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from datetime import UTC, datetime
@@ -18,9 +17,11 @@ from umbel.exceptions import (
     TaskRevokedError,
     TimeoutError,
 )
+from umbel.mailbox import read_command
 from umbel.message import Result
 from umbel.ports import Revocation
 from umbel.request import running
+from umbel.serialization import JSON
 from umbel.stored import encode_meta
 
 DONE = "2027-01-15T08:00:00+00:00"
@@ -193,18 +194,22 @@ def test_what_waits_is_revoked_at_once(app: Umbel) -> None:
 
 
 def test_supervisors_are_told_only_of_what_may_have_to_be_ended(app: Umbel) -> None:
-    subscription = app.broker.subscribe(["control"])
+    subscription = app.broker.subscribe(["celery.pidbox"])
     app.send_task("t").revoke()
     result = app.send_task("t")
     result.revoke(terminate=True, signal="KILL")
     heard = subscription.get(5)
     assert heard is not None
-    assert heard[0] == "control"
-    assert json.loads(heard[1]) == {
-        "method": "revoke",
-        "arguments": {"task_id": result.id, "terminate": True, "signal": "SIGKILL"},
-        "destination": None,
+    assert heard[0] == "celery.pidbox"
+    command = read_command(heard[1], {JSON.content_type: JSON})
+    assert command.method == "revoke"
+    assert command.arguments == {
+        "task_id": [result.id],
+        "terminate": True,
+        "signal": "SIGKILL",
     }
+    assert command.is_logged
+    assert subscription.get(0.0) is None
     subscription.close()
 
 
