@@ -261,7 +261,8 @@ class _Campaign:
 
 
 def _is_ready(worker: Worker) -> bool:
-    return " ready." in worker.text
+    """As the run that it is now: a signal before that ends it as it would any program."""
+    return " ready." in worker.text.rpartition("starts again as a new run")[2]
 
 
 def _faults(
