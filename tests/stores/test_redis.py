@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from tests.servers import Redis
+from tests.stores.forgetting import get_and_forget
 from tests.worker.harness import until
 
 from umbel import Umbel
@@ -318,6 +319,11 @@ def test_nothing_is_left_of_waits_that_are_over(
     until(lambda: listeners(client) == 1)
     store.put([result("again")])
     waiting.result()
+
+
+def test_nothing_is_left_of_results_that_many_threads_waited_for(redis_server: Redis) -> None:
+    """Of 100,000 there isn't either: tests/stores/long_forgetting.py."""
+    get_and_forget(redis_server, 2000)
 
 
 def test_a_server_that_stands_still_does_not_hold_up_a_wait() -> None:
