@@ -107,6 +107,7 @@ def page(run: Run) -> str:
         f"{platform.system()} {platform.machine()}, {len(os.sched_getaffinity(0))} processors.",
         "",
         f"Rounds: {run.rounds}. {_METHOD}",
+        "",
         "## Targets",
         "",
         "| figure | first | goal |",

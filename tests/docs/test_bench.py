@@ -106,6 +106,7 @@ def test_what_fails_is_said_and_the_rest_goes_on() -> None:
     assert "failed: 2 of 3 ran (round 1)" in text(whole)
     assert "drain, ignored, CPU: 1,000" in text(whole)
     assert "failed: 2 of 3 ran (round 1)" in page(whole)
+    assert "\n\n## Targets\n\n" in page(whole)
 
 
 _FAMILY = """
