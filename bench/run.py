@@ -8,6 +8,7 @@ the rest goes on.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -30,6 +31,8 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
+    # So that what was started is ended, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         run = measure(options)
     except NoServer as error:
