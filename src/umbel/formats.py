@@ -189,6 +189,11 @@ class ResultFormat:
         )
 
     @property
+    def is_plain(self) -> bool:
+        """JSON, and nothing else."""
+        return self.serializer is JSON and self.compression is None
+
+    @property
     def keeps_exceptions(self) -> bool:
         """An exception is stored as the object that it is."""
         return self.serializer.name == "pickle"

@@ -109,6 +109,11 @@ def loads_call(data: bytes) -> Call:
 
 def as_call(body: object) -> Call:
     """`body` as ``(args, kwargs, embed)``; DecodeError if it hasn't that shape."""
+    if type(body) is list and len(body) == 3:
+        args, kwargs, embed = body
+        # As nearly everybody sends it; a JSON object's keys are text, so an empty one's are, too.
+        if type(args) is list and type(kwargs) is dict and not kwargs and type(embed) is dict:
+            return args, kwargs, embed
     match body:
         case [list() | tuple() as args, dict() as kwargs, dict() | None as embed]:
             # Only JSON's keys are always text.

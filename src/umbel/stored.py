@@ -23,6 +23,8 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final
 
+import msgspec
+
 from umbel import exceptions
 from umbel.exceptions import BackendGetMetaError, DecodeError, EncodeError, SecurityError
 from umbel.formats import JSON_RESULTS, ResultFormat
@@ -77,6 +79,8 @@ _CLASS_BY_NAME: Final[Mapping[tuple[str, str], type[BaseException]]] = {
     for module, names in _NAMES_IN_CELERY.items()
     for name in names
 }
+_SCALARS: Final = frozenset({type(None), bool, int, str})
+_encode = msgspec.json.Encoder().encode
 _NAME_BY_CLASS: Final = {kind: name for name, kind in _CLASS_BY_NAME.items()}
 
 
@@ -133,6 +137,12 @@ def encode_meta(
     if extended:
         record.update(extended)
     record["task_id"] = task_id
+    if type(result) in _SCALARS and not children and not extended and form.is_plain:
+        # Nearly every result: no part of it has to be looked at.
+        try:
+            return _encode(record)
+        except (ValueError, OverflowError):
+            pass  # half a surrogate pair, a huge integer: written the other way, or refused
     result_name = "return value" if state == SUCCESS else f"meta of state {state}"
     names = {"['result']": result_name, "['args']": "args", "['kwargs']": "kwargs"}
     try:
