@@ -478,6 +478,15 @@ class DeadLetter(Struct, frozen=True):
 Location = Ready | Delayed | Leased | SetAside | DeadLetter
 
 
+class Stored(Struct, frozen=True):
+    """A message where it is: `raw` is what the broker keeps there, byte for byte, which has what is
+    counted beside the message in it, or around it, in the broker's own form."""
+
+    place: Location
+    raw: bytes
+    message: Message | Unreadable
+
+
 @runtime_checkable
 class Inspector(Protocol):
     """What the command line and a dashboard stand on.
@@ -504,6 +513,10 @@ class Inspector(Protocol):
 
     def find(self, task_id: str) -> tuple[Location, ...]:
         """Wherever messages of this id are; empty where there is none."""
+        ...
+
+    def stored(self, task_id: str) -> tuple[Stored, ...]:
+        """The same, with the messages themselves."""
         ...
 
     def purge(self, queues: Sequence[str]) -> int:

@@ -25,6 +25,7 @@ from umbel.jsonplain import MAX_DEPTH, Form, Refused, lower, refused_key
 from umbel.saferepr import safe_repr
 
 BINARY: Final = "binary"
+PICKLE_TYPE: Final = "application/x-python-serialize"
 PICKLE_PROTOCOL: Final = 4
 
 # A YAML alias stands for what it names, again and again: 1 KB could stand for 10 GB. What a
@@ -232,7 +233,7 @@ BUILT_IN: Final = (
     ),
     Serializer(
         "pickle",
-        "application/x-python-serialize",
+        PICKLE_TYPE,
         BINARY,
         _encode_pickle,
         _decode_pickle,

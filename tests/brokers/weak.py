@@ -14,7 +14,7 @@ from umbel.brokers.memory import MemoryBroker
 from umbel.clock import SYSTEM, Clock
 from umbel.exceptions import Unroutable
 from umbel.message import How, Posting, Settlement
-from umbel.ports import BrokerOptions, Features, Location, Revocation, Turn
+from umbel.ports import BrokerOptions, DeadLetter, Features, Location, Revocation, Stored, Turn
 
 
 class WeakBroker(MemoryBroker):
@@ -110,6 +110,9 @@ class WeakBroker(MemoryBroker):
 
     def find(self, task_id: str) -> tuple[Location, ...]:
         return ()
+
+    def stored(self, task_id: str) -> tuple[Stored, ...]:
+        return tuple(each for each in super().stored(task_id) if isinstance(each.place, DeadLetter))
 
     def revoke(self, revocations: Sequence[Revocation], *, once: str = "") -> frozenset[str]:
         with self._state.lock:

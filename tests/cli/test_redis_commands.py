@@ -184,3 +184,25 @@ def test_a_server_that_is_away_is_one_sentence(umbel: Run, command: list[str]) -
     ended = umbel("-b", "redis://127.0.0.1:1", *command)
     assert (ended.code, ended.out) == (69, "")
     assert "redis:127.0.0.1:1 can't be reached" in ended.sentence
+
+
+def test_message_prints_each_state(umbel: Run, site: Site) -> None:
+    site.fill()
+    said = {
+        "ready": "waits in queue celery, 0 before it",
+        "delayed": "is due at ",
+        "held": "is held by run#0 under lease 1, from queue celery",
+        "running": "is run by run#1 under lease 1, from queue celery",
+        "set aside": "awaits its burial in queue celery: process, signal 9",
+        "dead": "is dead, from queue celery: ValueError: no good",
+        "unknown": "waits for a worker that knows its task, since ",
+    }
+    for state in STATES:
+        [found] = data(umbel("-A", "proj", "message", site.ids[state], "--json"))
+        assert found["place"].startswith(said[state]), state
+        assert (found["args"], found["kwargs"]) == ([state], {})
+        assert found["headers"]["id"] == site.ids[state]
+        assert found["properties"]["delivery_info"]["routing_key"] == "celery"
+        assert f'"id":"{site.ids[state]}"' in found["stored"]
+    [waits] = data(umbel("-A", "proj", "message", site.ids["ready"], "--json"))
+    assert waits["stored"].startswith('{"umbel":"')

@@ -28,6 +28,7 @@ COMMANDS = {
     "queues": "Show how many messages each queue holds.",
     "dead": "List, show, requeue and delete dead letters.",
     "why": "Say where a task is and what it waits for.",
+    "message": "Print a message as it is stored, with its arguments.",
     "status": "Show which workers are online.",
     "handback": "Leave the queues to Celery's workers.",
     "settings": "Show the settings of an app, or explain some.",

@@ -23,6 +23,7 @@ from umbel import signals
 from umbel.app import Umbel
 from umbel.exceptions import BrokerUnavailable, ImproperlyConfigured
 from umbel.routing import Queue, worker_direct
+from umbel.serializers import PICKLE_TYPE
 from umbel.settings import censored
 from umbel.urls import lives_in_one_process, needs_a_server
 from umbel.worker.children import slots_for
@@ -191,7 +192,7 @@ def _check(worker: Worker) -> None:
             f"pool {worker.pool!r} isn't available; there are: {', '.join(POOLS)}"
         )
     # What is named there has to be known, and its packages installed.
-    _check_root("application/x-python-serialize" in app.call_reader().accepted)
+    _check_root(PICKLE_TYPE in app.call_reader().accepted)
     app.result_format  # noqa: B018  # the look finds it
     app.connections.check_options()
     # What a driver makes before it is opened is made once, for all processes.

@@ -21,6 +21,7 @@ from umbel.brokers.memory.state import (
     task_id,
 )
 from umbel.clock import SYSTEM, Clock
+from umbel.codec import pack
 from umbel.exceptions import RunLost, Unroutable
 from umbel.exchanges import Binding
 from umbel.message import Delivery, Loss, Lost, Message, Posting, Settlement, Unreadable
@@ -39,6 +40,7 @@ from umbel.ports import (
     Revocation,
     RunRecord,
     SetAside,
+    Stored,
     Subscription,
     Turn,
 )
@@ -383,29 +385,40 @@ class MemoryBroker:
             return tuple(place[2].message for place in nsmallest(limit, known.ready))
 
     def find(self, task_id: str) -> tuple[Location, ...]:
-        now = self._clock.wall()
         with self._state.lock:
-            for queue in self._state.queues.values():
-                self._state.ripen(queue, now)
-            return tuple(self._locations(task_id))
+            return tuple(place for place, _ in self._found(task_id))
 
-    def _locations(self, sought: str) -> Iterator[Location]:
+    def stored(self, task_id: str) -> tuple[Stored, ...]:
+        with self._state.lock:
+            return tuple(
+                Stored(
+                    place, pack(message) if isinstance(message, Message) else message.raw, message
+                )
+                for place, message in self._found(task_id)
+            )
+
+    def _found(self, sought: str) -> Iterator[tuple[Location, Message | Unreadable]]:
+        now = self._clock.wall()
+        for queue in self._state.queues.values():
+            self._state.ripen(queue, now)
         for queue in self._state.all_queues:
             name = queue.name
             for place in queue.ready:
                 if task_id(place[2].message) == sought:
-                    yield Ready(name, sum(other < place for other in queue.ready))
+                    yield Ready(name, sum(other < place for other in queue.ready)), place[2].message
             for due_at, _, item in queue.due:
                 if task_id(item.message) == sought:
-                    yield Delayed(name, due_at, item.unknown_since_at)
+                    yield Delayed(name, due_at, item.unknown_since_at), item.message
             for _, _, item in queue.lost:
                 if item.lost is not None and task_id(item.message) == sought:
-                    yield SetAside(name, str(item.lost.loss), item.lost.detail)
-            yield from (grave.letter for grave in queue.dead if grave.letter.id == sought)
+                    yield SetAside(name, str(item.lost.loss), item.lost.detail), item.message
+            letters = (grave.letter for grave in queue.dead if grave.letter.id == sought)
+            yield from ((letter, letter.message) for letter in letters)
         for owner in self._state.owners.values():
             for lease, item in owner.leases.items():
                 if task_id(item.message) == sought:
-                    yield Leased(item.queue.name, owner.name, lease, lease <= owner.begun)
+                    held = Leased(item.queue.name, owner.name, lease, lease <= owner.begun)
+                    yield held, item.message
 
     def purge(self, queues: Sequence[str]) -> int:
         with self._state.lock:

@@ -38,6 +38,7 @@ from umbel.ports import (
     Relay,
     Revocation,
     RunRecord,
+    Stored,
     Subscription,
     Turn,
 )
@@ -316,7 +317,10 @@ class RedisBroker:
         return inspecting.peek(self._server, queue, limit)
 
     def find(self, task_id: str) -> tuple[Location, ...]:
-        return inspecting.find(self._server, task_id)
+        return tuple(each.place for each in self.stored(task_id))
+
+    def stored(self, task_id: str) -> tuple[Stored, ...]:
+        return inspecting.stored(self._server, task_id)
 
     def purge(self, queues: Sequence[str]) -> int:
         return inspecting.purge(self._server, queues)

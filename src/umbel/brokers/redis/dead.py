@@ -11,7 +11,7 @@ from umbel.brokers.redis.routing import Router
 from umbel.brokers.redis.server import Server, askable, encode
 from umbel.codec import pack
 from umbel.message import Posting
-from umbel.ports import DeadLetter
+from umbel.ports import DeadLetter, Stored
 
 
 def letters(server: Server, queue: str | None, limit: int | None) -> tuple[DeadLetter, ...]:
@@ -29,6 +29,19 @@ def letters(server: Server, queue: str | None, limit: int | None) -> tuple[DeadL
 
 def of_id(server: Server, task_id: str) -> list[DeadLetter]:
     """The dead letters of an id, newest first."""
+    return [letter for letter in _read(server, _places(server, task_id)) if letter is not None]
+
+
+def stored(server: Server, task_id: str) -> list[Stored]:
+    """The same, as they are kept."""
+    places = _places(server, task_id)
+    letters = zip(places, _kept(server, places), strict=True)
+    found = [(forms.letter(queue, raw), raw) for (_, queue), raw in letters if raw is not None]
+    return [Stored(letter, raw, letter.message) for letter, raw in found]
+
+
+def _places(server: Server, task_id: str) -> list[tuple[int, str]]:
+    """(number, queue) of the dead letters of an id, newest first."""
     if not is_unicode(task_id):
         return []
     lower, upper = task_id.encode() + b"\0", task_id.encode() + b"\1"
@@ -38,17 +51,20 @@ def of_id(server: Server, task_id: str) -> list[DeadLetter]:
         n, _, queue = member[len(lower) :].partition(b"\0")
         places.append((int(n), queue.decode()))
     places.sort(reverse=True)
-    return [letter for letter in _read(server, places) if letter is not None]
+    return places
 
 
 def _read(server: Server, places: Sequence[tuple[int, str]]) -> list[DeadLetter | None]:
+    return [
+        None if kept is None else forms.letter(queue, kept)
+        for (_, queue), kept in zip(places, _kept(server, places), strict=True)
+    ]
+
+
+def _kept(server: Server, places: Sequence[tuple[int, str]]) -> list[bytes | None]:
     if not places:
         return []
-    asked = [("HGET", server.keys.side(queue, "letters"), n) for n, queue in places]
-    return [
-        None if stored is None else forms.letter(queue, stored)
-        for (_, queue), stored in zip(places, server.calls(*asked), strict=True)
-    ]
+    return server.calls(*(("HGET", server.keys.side(queue, "letters"), n) for n, queue in places))
 
 
 def requeue(server: Server, router: Router, task_id: str, posting: Posting) -> bool:

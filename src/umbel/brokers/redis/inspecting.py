@@ -9,7 +9,7 @@ from umbel.brokers.redis import dead, forms, looking
 from umbel.brokers.redis.server import Server, askable
 from umbel.codec import unpack
 from umbel.message import Message, Unreadable
-from umbel.ports import Location, QueueStats, RunRecord
+from umbel.ports import QueueStats, RunRecord, Stored
 
 
 def queues(server: Server) -> tuple[QueueStats, ...]:
@@ -44,12 +44,12 @@ def peek(server: Server, queue: str, limit: int) -> tuple[Message | Unreadable, 
     return tuple(unpack(forms.split(element)[1]) for element in elements[:limit])
 
 
-def find(server: Server, task_id: str) -> tuple[Location, ...]:
-    """See `Inspector.find`."""
+def stored(server: Server, task_id: str) -> tuple[Stored, ...]:
+    """See `Inspector.stored`."""
     server.promote()
     names = server.queue_names()
-    places = server.looked(lambda: looking.places(server.link, server.keys, names, task_id))
-    return (*places, *dead.of_id(server, task_id))
+    living = server.looked(lambda: looking.stored(server.link, server.keys, names, task_id))
+    return (*living, *dead.stored(server, task_id))
 
 
 def purge(server: Server, queues: Sequence[str]) -> int:

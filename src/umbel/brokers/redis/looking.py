@@ -17,7 +17,7 @@ from umbel.brokers.redis import forms
 from umbel.brokers.redis.keys import Keys
 from umbel.brokers.redis.link import Link
 from umbel.codec import unpack
-from umbel.ports import Delayed, Leased, Location, Ready, SetAside
+from umbel.ports import Delayed, Leased, Location, Ready, SetAside, Stored
 
 CHUNK: Final = 500
 
@@ -110,8 +110,10 @@ def owners(link: Link, keys: Keys) -> list[str]:
     return sorted(owner.decode() for found in replies for owner in found)
 
 
-def leased(link: Link, keys: Keys, ids: frozenset[str]) -> Iterator[tuple[str, float, Leased]]:
-    """(task id, number, place) of what is leased under these ids."""
+def leased(
+    link: Link, keys: Keys, ids: frozenset[str]
+) -> Iterator[tuple[str, float, Leased, bytes]]:
+    """(task id, number, place, record) of what is leased under these ids."""
     needles = _needles(ids)
     for owner in owners(link, keys):
         begun, flat = link.calls(
@@ -127,46 +129,51 @@ def leased(link: Link, keys: Keys, ids: frozenset[str]) -> Iterator[tuple[str, f
             task_id = forms.id_of(unpack(raw))
             if task_id in ids:
                 place = Leased(queue, owner, lease, lease <= int(begun or 0))
-                yield task_id, state.n, place
+                yield task_id, state.n, place, record
 
 
 def lost(
     link: Link, keys: Keys, queue: str, ids: frozenset[str]
-) -> Iterator[tuple[str, float, SetAside]]:
-    """(task id, number, place) of what awaits burial under these ids."""
+) -> Iterator[tuple[str, float, SetAside, bytes]]:
+    """(task id, number, place, record) of what awaits burial under these ids."""
     for record in link.call("ZRANGE", keys.side(queue, "lost"), 0, -1):
         _, state, raw = forms.parts(record)
         task_id = forms.id_of(unpack(raw))
         known = state.lost
         if task_id in ids and known is not None:
-            yield task_id, state.n, SetAside(queue, str(known.loss), known.detail)
+            yield task_id, state.n, SetAside(queue, str(known.loss), known.detail), record
 
 
-def places(link: Link, keys: Keys, queues: Sequence[str], task_id: str) -> list[Location]:
-    """Wherever messages of this id are that aren't dead, in the order of their arrival."""
+def stored(link: Link, keys: Keys, queues: Sequence[str], task_id: str) -> list[Stored]:
+    """The messages of this id that aren't dead, in the order of their arrival."""
     ids = frozenset([task_id])
-    found: list[tuple[float, Location]] = []
+    found: list[tuple[float, Location, bytes, bytes]] = []
     for queue in queues:
         sizes = _sizes(link, keys, queue)
         for seen in waiting(link, keys, queue, ids):
+            place: Location
             if seen.step is None:
-                found.append((seen.n, Delayed(queue, seen.due_at, seen.unknown_since_at)))
+                place = Delayed(queue, seen.due_at, seen.unknown_since_at)
+                envelope = forms.parts(seen.raw)[2]
             else:
                 before = keys.serve[: keys.serve.index(seen.step)]
-                position = seen.after + sum(sizes[step] for step in before)
-                found.append((seen.n, Ready(queue, position)))
-        found += [(n, place) for _, n, place in lost(link, keys, queue, ids)]
-    found += [(n, place) for _, n, place in leased(link, keys, ids)]
+                place = Ready(queue, seen.after + sum(sizes[step] for step in before))
+                envelope = forms.split(seen.raw)[1]
+            found.append((seen.n, place, seen.raw, envelope))
+        for _, n, aside, record in lost(link, keys, queue, ids):
+            found.append((n, aside, record, forms.parts(record)[2]))
+    for _, n, held, record in leased(link, keys, ids):
+        found.append((n, held, record, forms.parts(record)[2]))
     found.sort(key=lambda each: each[0])
-    return [place for _, place in found]
+    return [Stored(place, raw, unpack(envelope)) for _, place, raw, envelope in found]
 
 
 def present(link: Link, keys: Keys, queues: Sequence[str], ids: frozenset[str]) -> frozenset[str]:
     """Which of these ids there is a message of that isn't dead."""
-    found = {task_id for task_id, _, _ in leased(link, keys, ids)}
+    found = {task_id for task_id, *_ in leased(link, keys, ids)}
     for queue in queues:
         found.update(seen.task_id for seen in waiting(link, keys, queue, ids))
-        found.update(task_id for task_id, _, _ in lost(link, keys, queue, ids))
+        found.update(task_id for task_id, *_ in lost(link, keys, queue, ids))
     return frozenset(found)
 
 

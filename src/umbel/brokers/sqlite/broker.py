@@ -33,6 +33,7 @@ from umbel.ports import (
     QueueStats,
     Revocation,
     RunRecord,
+    Stored,
     Subscription,
     Turn,
 )
@@ -318,6 +319,11 @@ class SqliteBroker:
         self._promote()
         with self._database.read() as tx:
             return tuple(inspecting.find(tx, task_id))
+
+    def stored(self, task_id: str) -> tuple[Stored, ...]:
+        self._promote()
+        with self._database.read() as tx:
+            return tuple(inspecting.stored(tx, task_id))
 
     def purge(self, queues: Sequence[str]) -> int:
         with self._work() as work:

@@ -11,7 +11,7 @@ from umbel.brokers.sqlite.connection import sought
 from umbel.brokers.sqlite.work import Packed, Work
 from umbel.codec import unpack
 from umbel.message import Dead
-from umbel.ports import BrokerOptions, DeadLetter
+from umbel.ports import BrokerOptions, DeadLetter, Stored
 
 _DOOMED: Final = "SELECT id, queue, redeliveries, history, blob FROM message WHERE n = ?"
 _ADD: Final = (
@@ -92,6 +92,13 @@ def letters(tx: sqlite3.Connection, queue: str | None, limit: int | None) -> tup
 def of_id(tx: sqlite3.Connection, task_id: str) -> Iterator[DeadLetter]:
     """The dead letters of one task id, newest first."""
     return map(_letter, tx.execute(_OF_ID, (sought(task_id),)))
+
+
+def stored(tx: sqlite3.Connection, task_id: str) -> Iterator[Stored]:
+    """The same, as they are kept."""
+    for row in tx.execute(_OF_ID, (sought(task_id),)):
+        letter = _letter(row)
+        yield Stored(letter, row[2], letter.message)
 
 
 def requeue(work: Work, task_id: str, packed: Packed) -> bool:

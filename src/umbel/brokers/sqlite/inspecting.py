@@ -11,7 +11,7 @@ from umbel.brokers.sqlite.connection import sought
 from umbel.brokers.sqlite.place import LOST_END, place
 from umbel.codec import unpack
 from umbel.message import Message, Unreadable
-from umbel.ports import Delayed, Leased, Location, QueueStats, Ready, SetAside
+from umbel.ports import Delayed, Leased, Location, QueueStats, Ready, SetAside, Stored
 
 _QUEUES: Final = "SELECT id, name, dead_count FROM queue ORDER BY name"
 _COUNT_READY: Final = "SELECT count(*) FROM ready WHERE queue = ? AND place >= ?"
@@ -27,7 +27,8 @@ _PEEK: Final = (
 )
 _OF_ID: Final = (
     "SELECT m.n, m.queue, q.name, m.priority, m.front, m.due_at, m.unknown_since_at,"
-    " m.loss, m.detail FROM message m JOIN queue q ON q.id = m.queue WHERE m.id = ? ORDER BY m.n"
+    " m.loss, m.detail, m.blob FROM message m JOIN queue q ON q.id = m.queue"
+    " WHERE m.id = ? ORDER BY m.n"
 )
 _IS_AT: Final = "SELECT 1 FROM ready WHERE queue = ? AND place = ?"
 _BEFORE: Final = "SELECT count(*) FROM ready WHERE queue = ? AND place >= ? AND place < ?"
@@ -68,21 +69,31 @@ def peek(tx: sqlite3.Connection, queue: str, limit: int) -> tuple[Message | Unre
 
 def find(tx: sqlite3.Connection, task_id: str) -> Iterator[Location]:
     """Wherever messages of this id are, dead letters last."""
+    return (each.place for each in stored(tx, task_id))
+
+
+def stored(tx: sqlite3.Connection, task_id: str) -> Iterator[Stored]:
+    """The same, with the messages."""
+    for location, blob in _living(tx, task_id):
+        yield Stored(location, blob, unpack(blob))
+    yield from dead.stored(tx, task_id)
+
+
+def _living(tx: sqlite3.Connection, task_id: str) -> Iterator[tuple[Location, bytes]]:
     for row in tx.execute(_OF_ID, (sought(task_id),)).fetchall():
-        n, queue, name, priority, front, due_at, unknown_since_at, loss, detail = row
+        n, queue, name, priority, front, due_at, unknown_since_at, loss, detail, blob = row
         if due_at is not None:
-            yield Delayed(name, due_at, unknown_since_at)
+            yield Delayed(name, due_at, unknown_since_at), blob
             continue
         here = place(n, priority, lost=loss is not None, front=front)
         holder = tx.execute(_HOLDER, (n,)).fetchone()
         if holder is not None:
             owner, lease, begun = holder
-            yield Leased(name, owner, lease, bool(begun))
+            yield Leased(name, owner, lease, bool(begun)), blob
         elif loss is not None:
-            yield SetAside(name, loss, detail)
+            yield SetAside(name, loss, detail), blob
         elif tx.execute(_IS_AT, (queue, here)).fetchone():
-            yield Ready(name, tx.execute(_BEFORE, (queue, LOST_END, here)).fetchone()[0])
-    yield from dead.of_id(tx, task_id)
+            yield Ready(name, tx.execute(_BEFORE, (queue, LOST_END, here)).fetchone()[0]), blob
 
 
 def purge(tx: sqlite3.Connection, queue: int) -> int:

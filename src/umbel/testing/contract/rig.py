@@ -20,6 +20,7 @@ from umbel.ports import (
     Broker,
     BrokerOptions,
     Coordinator,
+    DeadLetter,
     Inspector,
     Leased,
     Location,
@@ -253,6 +254,15 @@ class Rig:
                 for place in places
             )
         assert self.driver.find(task_id) == (places if features.find else ())
+        stored = self.driver.stored(task_id)
+        if features.find:
+            assert tuple(each.place for each in stored) == places
+        else:
+            assert all(isinstance(each.place, DeadLetter) for each in stored)
+        for each in stored:
+            assert isinstance(each.message, Message)
+            assert each.message.id == task_id
+            assert task_id.encode() in each.raw
 
     def drain(self, *queues: str) -> list[str]:
         """Take and acknowledge all there is, by an owner of a new run; the ids in order."""
