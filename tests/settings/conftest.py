@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from tests.worker.conftest import make_place, place
+from tests.worker.conftest import make_place, place, url
 
 from umbel import Umbel
 from umbel.clock import ManualClock
 
-__all__ = ["make_place", "place"]
+__all__ = ["make_place", "place", "url"]
 
 pytest.register_assert_rewrite("tests.worker.table")
 
