@@ -49,7 +49,7 @@ def test_the_text_has_all_and_no_secret(umbel: Run, folder: Path) -> None:
     at = lines.index("broker: sqlite:///tasks.db")
     assert lines[at + 1] == "  write_url: sqlite:///other.db"
     assert lines[at + 2].startswith("  can: atomic_follow_ups, ")
-    assert lines[at + 3] == "  can't: wait_takes"
+    assert lines[at + 3] == "  can't: shared_with_celery, wait_takes"
     assert lines[at + 4].startswith("result backend: db+postgresql+psycopg://me:***")
     settings = lines[lines.index("settings that aren't at their defaults:") + 1 :]
     assert "  task_acks_late: True" in settings
