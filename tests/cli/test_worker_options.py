@@ -113,8 +113,9 @@ def test_a_worker_from_start_to_stop(folder: Path, umbel: Run, app: Umbel) -> No
         env=clean_environment(),
     )
     try:
-        wait_until(lambda: bool(app.broker.runs()), "a worker online")
-        assert umbel("-A", "proj", "status").out == "->  w1@here: OK\n"
+        # It is enlisted a moment before it answers.
+        said = "->  w1@here: OK\n"
+        wait_until(lambda: umbel("-A", "proj", "status").out == said, "a worker online")
         sent = umbel("-A", "proj", "call", "proj.add", "-a", "[2, 3]").out.strip()
         assert umbel("-A", "proj", "result", sent).out == "5\n"
         sent = umbel("-A", "proj", "call", "proj.boom").out.strip()

@@ -202,9 +202,9 @@ URLS = ["sqlite:///{}/results.db", "db+sqlite:///{}/results.db", "file://{}/resu
 
 
 @pytest.mark.setting("result_extended")
-@pytest.mark.parametrize("url", URLS)
-def test_result_extended(place: Place, url: str) -> None:
-    start(place, url.format(place.folder), "-c", "1", "-n", "one@here", "-Q", "other",
+@pytest.mark.parametrize("backend", URLS)
+def test_result_extended(place: Place, backend: str) -> None:
+    start(place, backend.format(place.folder), "-c", "1", "-n", "one@here", "-Q", "other",
           result_extended=True)  # fmt: skip
     result = place.app.send_task("retried", (3,), {"tag": "a"}, queue="other")
     result.get(timeout=30)
@@ -243,9 +243,9 @@ def test_arguments_that_the_task_has_spoiled_are_kept_as_text(place: Place) -> N
     assert (result.args, result.kwargs) == ("([1],)", {"name": "x"})
 
 
-@pytest.mark.parametrize("url", URLS)
-def test_task_track_started(place: Place, url: str) -> None:
-    worker = start(place, url.format(place.folder), "-c", "1", task_track_started=True)
+@pytest.mark.parametrize("backend", URLS)
+def test_task_track_started(place: Place, backend: str) -> None:
+    worker = start(place, backend.format(place.folder), "-c", "1", task_track_started=True)
     gate = place.gate()
     result = place.send("gated", "a", str(gate))
     until(lambda: result.state == STARTED, what="it is STARTED")
@@ -282,8 +282,8 @@ def test_a_failure_may_live_for_another_time(place: Place) -> None:
     assert 4800 < lives[FAILURE] - lives[SUCCESS] < 5000
 
 
-@pytest.mark.parametrize("url", ["memory://", "cache+memory://"])
-def test_a_store_inside_one_process_is_refused(place: Place, url: str) -> None:
-    worker = start(place, url, ready=False)
+@pytest.mark.parametrize("backend", ["memory://", "cache+memory://"])
+def test_a_store_inside_one_process_is_refused(place: Place, backend: str) -> None:
+    worker = start(place, backend, ready=False)
     assert worker.process.wait(20) == 78
     assert "lives inside one process" in worker.text
