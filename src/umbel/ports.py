@@ -393,7 +393,13 @@ class Revocation(Struct, frozen=True):
 
 
 class Coordinator(Protocol):
-    """What workers must agree on: so far, the log of revocations."""
+    """What workers must agree on: the log of revocations, named leases, token buckets, counters.
+
+    Leases, buckets and counters come into being when they are used, and go when they are over.
+    They count with the callers' clocks, which may differ by 10 seconds; beyond that a lease may
+    end too early, and a bucket give too much. A clock that is set back makes nothing last for
+    ever. Names are any Unicode text that isn't empty; what can't be raises `ValueError`.
+    """
 
     def revoke(self, revocations: Sequence[Revocation], *, once: str = "") -> frozenset[str]:
         """Append to the log; the ids that were found waiting or due later, which are now first
@@ -412,6 +418,38 @@ class Coordinator(Protocol):
     def unrevoke(self, task_ids: Sequence[str]) -> None:
         """Take ids out of the log; its version rises. `revoked(since)` tells only what was added:
         who keeps ids asks the log again before acting on one."""
+        ...
+
+    def acquire(self, name: str, holder: str, seconds: float) -> bool:
+        """Whether `holder` has the lease `name` now, for `seconds` from now on.
+
+        It is given where nobody has it or its time is over, and renewed to whoever has it. So it
+        may be repeated. Nothing tells a holder that was away for too long (suspended, cut off)
+        that it is another's by now: what must not be done twice needs a check of its own where it
+        is done. Choose `seconds` well above what clocks may differ by.
+        """
+        ...
+
+    def release(self, name: str, holder: str) -> bool:
+        """Give a lease back; whether it was the holder's until now."""
+        ...
+
+    def take(self, bucket: str, amount: float, rate: float, burst: float) -> float:
+        """Take `amount` tokens out of a bucket: 0.0, or the seconds until they will be there, and
+        nothing is taken.
+
+        It holds `burst` tokens at most, is full at first, and is filled at `rate` tokens per
+        second. Who waits has no place in a line: others may come first. After
+        `BrokerUnavailable` they may have been taken.
+        """
+        ...
+
+    def count(self, name: str, by: int, seconds: float) -> int:
+        """Add `by`, which may be negative, to a counter; its new value. 0 only reads it.
+
+        It is 0 at first, and again `seconds` after its last change. After `BrokerUnavailable` it
+        may have been changed.
+        """
         ...
 
 

@@ -19,7 +19,7 @@ from umbel.brokers.redis import keys
 from umbel.stores.redis import RESULT_KEY
 
 _NAME: Final = re.compile(r"^    (\S+)(?: |$)", re.MULTILINE)
-_EXPIRING: Final = ("heard:<name>",)
+_EXPIRING: Final = ("heard:<name>", "lease:<name>", "bucket:<name>", "count:<name>")
 _HELD_FOR_NOBODY: Final = ("runs", "listeners")
 """Kept by those who live alone: without living runs there is none."""
 

@@ -105,6 +105,10 @@ def make_template(path: Path) -> None:
     broker.publish([posting("ready"), posting("ready", "other"), posting("also")])
     broker.publish([posting("soon", due_at=START + 40), posting("later", due_at=NOW + 900)])
     broker.revoke([Revocation("old"), Revocation("x1"), Revocation("also")])
+    broker.acquire("site", "run", 3600.0)
+    broker.acquire("over", "run", 1.0)
+    broker.take("calls", 5.0, 0.1, 5.0)
+    broker.count("open", 1, 3600.0)
     store.put([result("r1"), result("r2", EXPIRED)])
     for _ in range(3):  # the dying run falls silent, the other one doesn't
         clock.advance(9.5)
@@ -172,6 +176,10 @@ OPERATIONS: Final[dict[str, Callable[[Pair], object]]] = {
     "revoke": lambda pair: pair.broker.revoke([Revocation("ready"), Revocation("later")]),
     "revoke once": lambda pair: pair.broker.revoke([Revocation("ready")], once="x"),
     "unrevoke": lambda pair: pair.broker.unrevoke(["x1", "also"]),
+    "acquire": lambda pair: pair.broker.acquire("over", "other", 60.0),
+    "release": lambda pair: pair.broker.release("site", "run"),
+    "take": lambda pair: pair.broker.take("calls", 1.0, 0.1, 5.0),
+    "count": lambda pair: pair.broker.count("open", -2, 60.0),
     "broadcast": lambda pair: pair.broker.broadcast("control", b"ping"),
     "purge": lambda pair: pair.broker.purge(QUEUES),
     "dead_requeue": lambda pair: pair.broker.dead_requeue("x1", posting("x1")),

@@ -33,7 +33,7 @@ def _load() -> ModuleType:
 killing = _load()
 
 STATEMENTS = {
-    "open": 38,
+    "open": 41,
     "declare": 5,
     "declare bindings": 9,
     "declare own queue": 8,
@@ -44,12 +44,16 @@ STATEMENTS = {
     "enlist": 6,
     "turn that settles": 58,
     "turn that leases": 26,
-    "beat": 67,
+    "beat": 70,
     "abandon": 32,
     "leave": 61,
     "revoke": 15,
     "revoke once": 12,
     "unrevoke": 5,
+    "acquire": 4,
+    "release": 3,
+    "take": 4,
+    "count": 4,
     "broadcast": 3,
     "purge": 10,
     "dead_requeue": 11,

@@ -22,6 +22,7 @@ from umbel.brokers.memory.state import (
 )
 from umbel.clock import SYSTEM, Clock
 from umbel.codec import pack
+from umbel.coordination import check_count, check_holder, check_lease, check_take
 from umbel.exceptions import RunLost, Unroutable
 from umbel.exchanges import Binding
 from umbel.message import Delivery, Loss, Lost, Message, Posting, Settlement, Unreadable
@@ -342,6 +343,30 @@ class MemoryBroker:
     def unrevoke(self, task_ids: Sequence[str]) -> None:
         with self._state.lock:
             self._state.unrevoke(frozenset(task_ids))
+
+    def acquire(self, name: str, holder: str, seconds: float) -> bool:
+        check_lease(name, holder, seconds)
+        now = self._clock.wall()
+        with self._state.lock:
+            return self._state.coordination.acquire(name, holder, seconds, now)
+
+    def release(self, name: str, holder: str) -> bool:
+        check_holder(name, holder)
+        now = self._clock.wall()
+        with self._state.lock:
+            return self._state.coordination.release(name, holder, now)
+
+    def take(self, bucket: str, amount: float, rate: float, burst: float) -> float:
+        check_take(bucket, amount, rate, burst)
+        now = self._clock.wall()
+        with self._state.lock:
+            return self._state.coordination.take(bucket, amount, rate, burst, now)
+
+    def count(self, name: str, by: int, seconds: float) -> int:
+        check_count(name, by, seconds)
+        now = self._clock.wall()
+        with self._state.lock:
+            return self._state.coordination.count(name, by, seconds, now)
 
     # Inspector
 

@@ -6,6 +6,7 @@
                 ─► bindings: exchange ─► those of it
                 ─► runs: id ─► Run ─► Owner ─► leases: number ─► Item
                 ─► results, revocation log, subscribers
+                ─► leases, buckets and counters by name
 
 An item is in exactly one heap or under exactly one lease. Every method here is called with
 `MemoryState.lock` held, which makes each operation of the driver one step.
@@ -23,6 +24,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from umbel.brokers.memory.coordinating import Coordination
 from umbel.exceptions import ImproperlyConfigured, RunLost
 from umbel.exchanges import Binding, clash, has_own_name, taken, takers, unbound, undeclared
 from umbel.message import Dead, How, Loss, Lost, Message, Posting, Result, Settlement, Unreadable
@@ -146,6 +148,7 @@ class MemoryState:
         self.version = 0
         self.log: list[tuple[int, float, Revocation]] = []
         self.heard: dict[str, float] = {}
+        self.coordination = Coordination()
         self.listeners: dict[str, list[Listener]] = {}
         self.results: dict[str, Result] = {}
 
@@ -426,7 +429,8 @@ class MemoryState:
         )
 
     def prune(self, options: BrokerOptions, now: float) -> None:
-        """Drop dead letters and revocations whose time is over."""
+        """Drop dead letters, revocations and what else there is whose time is over."""
+        self.coordination.prune(now)
         self.sweep(now, options)
         for queue in self.queues.values():
             queue.retain(options, now)

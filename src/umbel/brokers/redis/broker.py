@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
-from umbel.brokers.redis import answering, dead, forms, inspecting, relaying, revoking, sharing
+from umbel.brokers.redis import (
+    answering,
+    coordinating,
+    dead,
+    forms,
+    inspecting,
+    relaying,
+    revoking,
+    sharing,
+)
 from umbel.brokers.redis.answering import RedisListener
 from umbel.brokers.redis.keys import Keys
 from umbel.brokers.redis.link import Link, Pool, ReplyLost, servers_at
@@ -22,6 +31,7 @@ from umbel.brokers.redis.settling import ResultsBeside, Settling, perhaps_routed
 from umbel.brokers.redis.waiting import Waiters
 from umbel.clock import SYSTEM, Clock
 from umbel.codec import pack
+from umbel.coordination import check_count, check_holder, check_lease, check_take
 from umbel.exceptions import BrokerUnavailable, PublishUnknown, RunLost, Unroutable
 from umbel.exchanges import Binding
 from umbel.message import Lost, Message, Posting, Settlement, Unreadable
@@ -301,6 +311,22 @@ class RedisBroker:
 
     def unrevoke(self, task_ids: Sequence[str]) -> None:
         revoking.unrevoke(self._server, task_ids)
+
+    def acquire(self, name: str, holder: str, seconds: float) -> bool:
+        check_lease(name, holder, seconds)
+        return coordinating.acquire(self._server, name, holder, seconds)
+
+    def release(self, name: str, holder: str) -> bool:
+        check_holder(name, holder)
+        return coordinating.release(self._server, name, holder)
+
+    def take(self, bucket: str, amount: float, rate: float, burst: float) -> float:
+        check_take(bucket, amount, rate, burst)
+        return coordinating.take(self._server, bucket, amount, rate, burst)
+
+    def count(self, name: str, by: int, seconds: float) -> int:
+        check_count(name, by, seconds)
+        return coordinating.count(self._server, name, by, seconds)
 
     # Inspector
 

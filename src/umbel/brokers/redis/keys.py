@@ -38,6 +38,9 @@ The broker's own, one of each, kept for as long as it is used::
     revocations:looked  unix seconds of the last look for entries that are over
     heard:<name>        ""  with an expiry               what several workers hear, and one of them
                                 has taken up: a command, or (with its queue) a message
+    lease:<name>        hash    holder, until (unix seconds), seconds    with an expiry, as are
+    bucket:<name>       hash    tokens, at (unix seconds)                what is in a token bucket
+    count:<name>        hash    value, until (unix seconds)              a counter
     listeners           zset    unix seconds: exchange NUL Kombu's member      who listens for
                                 answers, and until when
     beat                unix seconds of the last heartbeat of any run

@@ -13,9 +13,11 @@ from umbel.brokers.redis.keys import Keys
 
 _STANDS_ON: Final[dict[str, Sequence[str]]] = {
     "abandon": ("common", "settling", "ending"),
+    "acquire": ("common", "coordinating"),
     "answer": ("common",),
     "beat": ("common", "settling", "ending"),
     "bury_lost": ("common", "settling"),
+    "count": ("common", "coordinating"),
     "dead_delete": ("common", "settling"),
     "dead_prune": ("common", "settling"),
     "dead_requeue": ("common", "settling", "revoking"),
@@ -29,9 +31,11 @@ _STANDS_ON: Final[dict[str, Sequence[str]]] = {
     "publish": ("common",),
     "purge": ("common", "settling", "ending"),
     "relay": ("common",),
+    "release": ("common", "coordinating"),
     "restore": ("common",),
     "revoke": ("common",),
     "stats": ("common", "settling", "ending"),
+    "take": ("common", "coordinating"),
     "turn": ("common", "settling"),
     "unbind": ("common", "settling", "ending"),
     "unlock": ("common",),
@@ -61,9 +65,11 @@ class Scripts:
         constants = _constants(keys, database)
         made = {name: _script(name, constants) for name in _STANDS_ON}
         self.abandon = made["abandon"]
+        self.acquire = made["acquire"]
         self.answer = made["answer"]
         self.beat = made["beat"]
         self.bury_lost = made["bury_lost"]
+        self.count = made["count"]
         self.dead_delete = made["dead_delete"]
         self.dead_prune = made["dead_prune"]
         self.dead_requeue = made["dead_requeue"]
@@ -77,9 +83,11 @@ class Scripts:
         self.publish = made["publish"]
         self.purge = made["purge"]
         self.relay = made["relay"]
+        self.release = made["release"]
         self.restore = made["restore"]
         self.revoke = made["revoke"]
         self.stats = made["stats"]
+        self.take = made["take"]
         self.turn = made["turn"]
         self.unbind = made["unbind"]
         self.unlock = made["unlock"]

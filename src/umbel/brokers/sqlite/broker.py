@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
 
-from umbel.brokers.sqlite import dead, inspecting, revoking, routing, runs, turning
+from umbel.brokers.sqlite import coordinating, dead, inspecting, revoking, routing, runs, turning
 from umbel.brokers.sqlite.broadcasting import SqliteSubscription, tell
 from umbel.brokers.sqlite.connection import Database, Synchronous
 from umbel.brokers.sqlite.doorbell import ANY, Doorbells, result_tag
 from umbel.brokers.sqlite.work import Rings, Work, pack_all
 from umbel.clock import SYSTEM, Clock
+from umbel.coordination import check_count, check_holder, check_lease, check_take
 from umbel.exceptions import BrokerUnavailable, NoWorkerYet, RunLost
 from umbel.exchanges import Binding
 from umbel.message import Lost, Message, Posting, Settlement, Unreadable
@@ -235,6 +236,7 @@ class SqliteBroker:
             beat = runs.beat(work, run, revoking.version(work.tx), self._options)
             dead.retain_all(work, self._options)
             revoking.prune(work)
+            coordinating.prune(work)
         return beat
 
     def abandon(
@@ -294,6 +296,26 @@ class SqliteBroker:
     def unrevoke(self, task_ids: Sequence[str]) -> None:
         with self._work() as work:
             revoking.unrevoke(work, task_ids)
+
+    def acquire(self, name: str, holder: str, seconds: float) -> bool:
+        check_lease(name, holder, seconds)
+        with self._work() as work:
+            return coordinating.acquire(work, name, holder, seconds)
+
+    def release(self, name: str, holder: str) -> bool:
+        check_holder(name, holder)
+        with self._work() as work:
+            return coordinating.release(work, name, holder)
+
+    def take(self, bucket: str, amount: float, rate: float, burst: float) -> float:
+        check_take(bucket, amount, rate, burst)
+        with self._work() as work:
+            return coordinating.take(work, bucket, amount, rate, burst)
+
+    def count(self, name: str, by: int, seconds: float) -> int:
+        check_count(name, by, seconds)
+        with self._work() as work:
+            return coordinating.count(work, name, by, seconds)
 
     # Inspector
 

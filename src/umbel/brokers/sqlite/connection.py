@@ -23,7 +23,7 @@ from umbel.exceptions import OperationalError
 
 Synchronous = Literal["normal", "full"]
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 _PAUSE: Final = (0.0002, 0.002)
 _FORK_PATIENCE: Final = 0.05
 _WAL_BYTES: Final = 8 * 2**20

@@ -16,6 +16,8 @@
 --   lease       which message an owner holds; a message that is in none of ready, delayed and
 --               lease doesn't exist
 --   revocation  the log; its version is the AUTOINCREMENT counter
+--   named_lease, bucket, counter   what `Coordinator` says, by name; over from `until` on (a
+--               bucket is full by then)
 --   heard       commands that several workers have heard and one of them carries out
 --   dead        dead letters, oldest first by `n`; history is JSON: [[unix seconds, sentence], …]
 --   broadcast   what was told to subscribers in the last minute
@@ -119,6 +121,26 @@ CREATE INDEX IF NOT EXISTS revocation_task ON revocation (task_id);
 CREATE TABLE IF NOT EXISTS heard (
     name TEXT PRIMARY KEY,
     heard_at REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS named_lease (
+    name TEXT PRIMARY KEY,
+    holder TEXT NOT NULL,
+    until REAL NOT NULL,
+    seconds REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS bucket (
+    name TEXT PRIMARY KEY,
+    tokens REAL NOT NULL,
+    at REAL NOT NULL,
+    until REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS counter (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL,
+    until REAL NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS dead (
