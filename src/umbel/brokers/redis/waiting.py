@@ -13,7 +13,7 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from redis.exceptions import RedisError
@@ -187,47 +187,33 @@ class Waiters:
         if interrupts > self._answered:
             self._answered = interrupts
             return False
-        waiter = self._take()
-        try:
-            while not self._closed:
-                if self._interrupts > interrupts:
-                    self._answered = self._interrupts
-                    break
-                if waiter.generation != self._server.link.generation:
-                    self._drop(waiter)
-                    waiter = self._made()
+        while not self._closed:
+            if self._interrupts > interrupts:
+                self._answered = self._interrupts
+                return False
+            with self._waiter() as waiter:
                 due_in = self._due_in(waiter, queues)
                 left = deadline - time.monotonic()
                 if due_in <= 0 or left <= 0:
-                    self._idle.append(waiter)
                     return due_in <= 0
                 if waiter.sleep(min(left, due_in, LOOK_AGAIN)):
                     # What was looked at has changed. A turn sees how, so another look would be one
                     # trip more.
-                    self._idle.append(waiter)
                     return True
-        except (RedisError, OSError) as error:
-            self._drop(waiter)
-            self._server.link.failed(error, waiter.generation)
-            raise self._server.link.refused(error) from error
-        except BaseException:
-            self._drop(waiter)
-            raise
-        if self._closed:
-            self._drop(waiter)
-        else:
-            self._idle.append(waiter)
         return False
 
     def wait_for(self, key: str, timeout: float) -> None:
         """Until the key may exist, or something else woke this thread."""
-        waiter = self._take()
-        if waiter.generation != self._server.link.generation:
-            self._drop(waiter)
-            waiter = self._made()
-        try:
+        with self._waiter() as waiter:
             if not waiter.look([("EXISTS", key)])[0]:
                 waiter.sleep(min(timeout, LOOK_AGAIN))
+
+    @contextlib.contextmanager
+    def _waiter(self) -> Iterator[Waiter]:
+        """A waiter for one look and one sleep, which the next one takes up again."""
+        waiter = self._take()
+        try:
+            yield waiter
         except (RedisError, OSError) as error:
             self._drop(waiter)
             self._server.link.failed(error, waiter.generation)
@@ -242,9 +228,13 @@ class Waiters:
 
     def _take(self) -> Waiter:
         try:
-            return self._idle.pop()
+            waiter = self._idle.pop()
         except IndexError:
             return self._made()
+        if waiter.generation == self._server.link.generation:
+            return waiter
+        self._drop(waiter)
+        return self._made()
 
     def _made(self) -> Waiter:
         link = self._server.link
