@@ -28,7 +28,8 @@ MAX_DEPTH: Final = 300
 # The interpreter refuses to read integers of more than 4,300 digits, about 14,284 bits.
 _MAX_INT_BITS: Final = 14_000
 
-_SCALARS: Final = frozenset({str, int, bool, type(None)})
+SCALARS: Final = frozenset({str, int, bool, type(None)})
+"""What needs no look before it is written; a float may be infinite."""
 _TEXT: Final = frozenset({str})
 
 
@@ -61,14 +62,14 @@ def is_plain(value: Any, depth: int = 0) -> bool:
     elif kind is float:
         return math.isfinite(value)
     else:
-        return kind in _SCALARS
+        return kind in SCALARS
     if depth >= MAX_DEPTH:
         return False
     # One pass in C settles most containers, which hold scalars only.
-    if _SCALARS.issuperset(map(type, items)):
+    if SCALARS.issuperset(map(type, items)):
         return True
     for item in items:
-        if type(item) in _SCALARS or is_plain(item, depth + 1):
+        if type(item) in SCALARS or is_plain(item, depth + 1):
             continue
         return False
     return True
@@ -92,7 +93,7 @@ class Form:
 def lower(value: Any, depth: int = 0, form: Form | None = None) -> Any:
     """`value` as exact built-in types, tagged and escaped; Refused for what can't be sent."""
     form = form or JSON
-    if type(value) in _SCALARS and type(value) is not int:
+    if type(value) in SCALARS and type(value) is not int:
         return value
     if isinstance(value, str):
         return str.__str__(value)

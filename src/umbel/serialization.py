@@ -25,7 +25,7 @@ import msgspec
 
 from umbel import jsontypes
 from umbel.exceptions import DecodeError, EncodeError, ImproperlyConfigured
-from umbel.jsonplain import Refused, is_plain, lower
+from umbel.jsonplain import SCALARS, Refused, is_plain, lower
 from umbel.protocol import NO_EMBED
 from umbel.saferepr import safe_repr
 from umbel.serializers import BUILT_IN, Serializer
@@ -42,7 +42,6 @@ _TYPE_KEY: Final = f'"{jsontypes.TYPE}"'.encode()
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_PLAIN: Final = frozenset({str, int, bool, type(None)})
 _NO_MORE: Final = b",{}," + _encode(NO_EMBED) + b"]"
 """What stands behind the positional arguments of nearly every call."""
 _encode_leniently = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -79,7 +78,7 @@ def dumps_call(
         not kwargs
         and embed is NO_EMBED
         and type(args) is tuple
-        and _PLAIN.issuperset(map(type, args))
+        and SCALARS.issuperset(map(type, args))
     ):
         try:
             return b"[" + _encode(args) + _NO_MORE

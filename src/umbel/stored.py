@@ -28,6 +28,7 @@ import msgspec
 from umbel import exceptions
 from umbel.exceptions import BackendGetMetaError, DecodeError, EncodeError, SecurityError
 from umbel.formats import JSON_RESULTS, ResultFormat
+from umbel.jsonplain import SCALARS
 from umbel.saferepr import safe_repr
 from umbel.serialization import dumps
 from umbel.states import EXCEPTION_STATES, PENDING, PROPAGATE_STATES, SUCCESS
@@ -79,7 +80,6 @@ _CLASS_BY_NAME: Final[Mapping[tuple[str, str], type[BaseException]]] = {
     for module, names in _NAMES_IN_CELERY.items()
     for name in names
 }
-_SCALARS: Final = frozenset({type(None), bool, int, str})
 _encode = msgspec.json.Encoder().encode
 _NAME_BY_CLASS: Final = {kind: name for name, kind in _CLASS_BY_NAME.items()}
 
@@ -137,7 +137,7 @@ def encode_meta(
     if extended:
         record.update(extended)
     record["task_id"] = task_id
-    if type(result) in _SCALARS and not children and not extended and form.is_plain:
+    if type(result) in SCALARS and not children and not extended and form.is_plain:
         # Nearly every result: no part of it has to be looked at.
         try:
             return _encode(record)

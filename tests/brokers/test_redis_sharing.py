@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from redis import Redis as Client
-from tests.brokers.test_redis import celery_message, opened
+from tests.brokers.test_redis import (
+    celery_message,
+    client,
+    clock,
+    driver,
+    hand_of,
+    opened,
+    server,
+)
 from tests.servers import Redis
 
 from umbel.brokers.redis import Keys, RedisBroker
@@ -19,38 +26,11 @@ from umbel.exceptions import ImproperlyConfigured
 from umbel.exchanges import Binding
 from umbel.message import How, Loss, Lost, Settlement
 from umbel.ports import HandedBack
-from umbel.testing.contract.rig import OTHER, QUEUE, Hand, ids, posting
+from umbel.testing.contract.rig import OTHER, QUEUE, ids, posting
+
+__all__ = ["client", "clock", "driver", "server"]
 
 HOUR = 3600.0
-
-
-@pytest.fixture
-def server(redis_server: Redis) -> Redis:
-    redis_server.flush()
-    return redis_server
-
-
-@pytest.fixture
-def client(server: Redis) -> Iterator[Client]:
-    with Client(port=server.port, decode_responses=True) as made:
-        yield made
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def driver(server: Redis, clock: ManualClock) -> Iterator[RedisBroker]:
-    made = opened(server, Keys(), clock)
-    yield made
-    made.close()
-
-
-def hand_of(driver: RedisBroker) -> Hand:
-    driver.enlist("run", "run#1", b"")
-    return Hand(driver, "run#1")
 
 
 class Holding:

@@ -27,7 +27,6 @@ from umbel.formats import JSON_RESULTS, ResultFormat
 from umbel.message import Result
 from umbel.polling import Interrupts
 from umbel.redisurl import Servers, key_prefix
-from umbel.serialization import JSON
 from umbel.states import READY_STATES, SUCCESS
 from umbel.stored import decode_meta
 from umbel.stores.redis.client import Client, Record, Wire, unavailable
@@ -75,9 +74,8 @@ class RedisStore:
     @property
     def location(self) -> str:
         """That of a broker on the same server, where its scripts can read what is stored."""
-        is_plain = self._form.serializer is JSON and self._form.compression is None
         server = self._servers.location
-        return server if is_plain else f"{server} ({self._form.serializer.name})"
+        return server if self._form.is_plain else f"{server} ({self._form.serializer.name})"
 
     @property
     def listener(self) -> Listener:
